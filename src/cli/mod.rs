@@ -1,0 +1,4 @@
+//! Command line.
+use std::process::ExitCode;
+/// Runs the program.
+pub fn main() -> ExitCode { ExitCode::SUCCESS }

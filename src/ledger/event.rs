@@ -1,0 +1,357 @@
+//! What happens to a conversation, and what comes of it.
+
+use super::digest::Digest;
+use crate::guard::fault::{Code, Fault};
+use std::fmt;
+
+/// Milliseconds: a point in time (since the Unix epoch, by the store's clock) or a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// This point, `span` later.
+    #[must_use]
+    pub fn after(self, span: Millis) -> Millis {
+        Millis(self.0.saturating_add(span.0))
+    }
+
+    /// The span since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Millis) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The id of one exchange, minted by the proxy at random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExchangeId(pub u128);
+
+impl fmt::Display for ExchangeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ExchangeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The id of one running proxy, minted at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Replica(pub u64);
+
+/// Something that happens to a conversation.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A request asks to go up.
+    Admit(Admit),
+    /// A response (or the held part of a stream) asks to go down.
+    Settle(Settle),
+    /// An exchange ended.
+    Close(Close),
+    /// Its replica asks whether an exchange is still wanted, and renews its lease.
+    Check(ExchangeId),
+    /// An application says that the user moved on: to this generation, or to the next.
+    Advance(Option<u64>),
+    /// An application asks to decide on one result now.
+    Decide(Decide),
+    /// Time passes: deadlines and leases are looked at.
+    Tick,
+}
+
+/// A request asks to go up.
+#[derive(Clone, Debug)]
+pub struct Admit {
+    /// Minted for this exchange.
+    pub exchange: ExchangeId,
+    /// Who serves it.
+    pub replica: Replica,
+    /// The generation header.
+    pub generation: Option<u64>,
+    /// Digest of the list's beginning: leading system/developer messages and the first user message.
+    pub lane: Digest,
+    /// Digest of the whole message list.
+    pub list: Digest,
+    /// `x-stainless-retry-count` > 0.
+    pub declared_retry: bool,
+    /// Digest of the `idempotency-key`.
+    pub idempotency: Option<Digest>,
+    /// Every run of the list, in order; the last may be live.
+    pub runs: Vec<Run>,
+}
+
+/// A run of the list: an assistant message with calls, and its results.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Whether no assistant or user message follows: its results are being fed to the model now.
+    pub live: bool,
+    /// Each call with its result, in the order of the results.
+    pub pairs: Vec<Pair>,
+}
+
+/// One call and its result, as a request offers them.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The id that both bear.
+    pub id: Box<str>,
+    /// The call's tool.
+    pub tool: Box<str>,
+    /// Digest of the call's arguments.
+    pub arguments: Digest,
+    /// Index of the result's message.
+    pub message: usize,
+    /// Digest of the result's content.
+    pub result: Digest,
+    /// Whether the content is one of the configured notices.
+    pub closing: bool,
+    /// The result's own `name`.
+    pub name: Option<Box<str>>,
+    /// Fields that the operator declared as echoed, found in the result: name and value digest.
+    pub echoes: Vec<(Box<str>, Digest)>,
+    /// Whether a human may have edited the arguments (`edits = "note"`).
+    pub edits_allowed: bool,
+    /// The attempt that the result names.
+    pub attempt: Option<u32>,
+}
+
+/// A response asks to go down: what it proposes.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Which exchange.
+    pub exchange: ExchangeId,
+    /// What it proposes: one alternative per choice that has calls. Empty: an answer.
+    pub alternatives: Vec<Alternative>,
+    /// Whether rules that would have refused let it out.
+    pub forced: bool,
+}
+
+/// The calls of one choice.
+#[derive(Clone, Debug)]
+pub struct Alternative {
+    /// The choice's index.
+    pub choice: u64,
+    /// Its calls.
+    pub calls: Vec<Proposed>,
+}
+
+/// One call, as a model proposes it.
+#[derive(Clone, Debug)]
+pub struct Proposed {
+    /// Its id.
+    pub id: Box<str>,
+    /// Its tool.
+    pub tool: Box<str>,
+    /// Digest of its arguments.
+    pub arguments: Digest,
+    /// Arguments that its result may echo: name and value digest.
+    pub echoes: Vec<(Box<str>, Digest)>,
+    /// How long its result may take.
+    pub deadline: Option<Millis>,
+    /// Whether the operator declared the tool a write.
+    pub write: bool,
+}
+
+/// An exchange ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Close {
+    /// Which exchange.
+    pub exchange: ExchangeId,
+    /// How.
+    pub ending: Ending,
+}
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The last byte was handed to the client without an error.
+    Delivered,
+    /// The upstream gave no answer: not reached, an error of its own, or a timeout.
+    UpstreamFailed,
+    /// The model's output was refused.
+    OutputRefused,
+    /// The client went away.
+    ClientGone {
+        /// Whether bytes of the proposed calls had gone out.
+        calls_sent: bool,
+    },
+    /// The answer was withheld.
+    Withheld,
+}
+
+/// An application asks to decide on one result.
+#[derive(Clone, Debug)]
+pub struct Decide {
+    /// The generation that the application says it belongs to.
+    pub generation: u64,
+    /// The call's id.
+    pub id: Box<str>,
+    /// The tool, when the application names it.
+    pub name: Option<Box<str>>,
+    /// Digest of the content, as the later continuation will carry it.
+    pub result: Digest,
+    /// Whether the content is one of the configured notices.
+    pub closing: bool,
+    /// Declared echo fields found in the content.
+    pub echoes: Vec<(Box<str>, Digest)>,
+    /// The attempt that the result names.
+    pub attempt: Option<u32>,
+    /// Digest of the `idempotency-key`: the same one gives the first answer again.
+    pub idempotency: Option<Digest>,
+}
+
+/// What came of an event.
+#[derive(Clone, Debug)]
+pub struct Transition {
+    /// The answer to whoever brought the event.
+    pub outcome: Outcome,
+    /// What must happen outside.
+    pub effects: Effects,
+}
+
+/// The answer to an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `Admit`: go up.
+    Admitted(Admitted),
+    /// `Admit`, `Settle`, `Advance`, `Decide`: refused.
+    Refused(Refused),
+    /// `Settle`, `Check`: still wanted; what is held may go down.
+    Wanted,
+    /// `Settle`, `Check`: no longer wanted: `stale_answer`, `overtaken`, or `budget_exhausted`.
+    Withheld(Code),
+    /// `Advance`: the generation now current, and what it ended.
+    Advanced {
+        /// The current generation.
+        generation: u64,
+        /// Ids of calls that are superseded now.
+        superseded: Vec<Box<str>>,
+        /// Exchanges cancelled.
+        cancelled: usize,
+    },
+    /// `Decide`: accepted. Holds the call's tool.
+    Accepted {
+        /// The call's tool.
+        tool: Box<str>,
+    },
+    /// `Close`, `Tick`: done.
+    Done,
+}
+
+/// A request may go up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Its generation.
+    pub generation: u64,
+    /// Which try this is, from 1.
+    pub attempt: u32,
+    /// Whether it is the first model call of its generation.
+    pub first_call: bool,
+    /// Results whose content the notice must replace.
+    pub substitutions: Vec<Substitution>,
+    /// What was let through and is recorded.
+    pub notes: Vec<Fault>,
+}
+
+/// A result whose content the notice must replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Substitution {
+    /// Index of its message.
+    pub message: usize,
+    /// Which notice.
+    pub notice: Notice,
+}
+
+/// The two notices an operator words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The call timed out.
+    Timeout,
+    /// The user moved on.
+    Superseded,
+}
+
+/// A refusal by the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The generation then current, when there is one.
+    pub generation: Option<u64>,
+    /// Why: at least one.
+    pub faults: Vec<Fault>,
+    /// What else was seen.
+    pub notes: Vec<Fault>,
+}
+
+/// What must happen outside after an event is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Exchanges in flight that are no longer wanted, and why.
+    pub cancel: Vec<(ExchangeId, Code)>,
+    /// What happened, for metrics and the record.
+    pub facts: Vec<Fact>,
+    /// Calls opened less calls ended.
+    pub open_calls: i64,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A call was registered.
+    CallRegistered {
+        /// Its tool.
+        tool: Box<str>,
+    },
+    /// A result was accepted, or refused with a code.
+    ResultDecided {
+        /// Its tool.
+        tool: Box<str>,
+        /// `None`: accepted.
+        code: Option<Code>,
+        /// Time from the call's release to the decision.
+        waited: Option<Millis>,
+    },
+    /// A call timed out by itself.
+    CallTimedOut {
+        /// Its tool.
+        tool: Box<str>,
+    },
+    /// A generation's task ended.
+    TaskEnded {
+        /// Which generation.
+        generation: u64,
+        /// How.
+        outcome: TaskOutcome,
+        /// How long it took.
+        took: Millis,
+    },
+}
+
+/// How a generation's task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskOutcome {
+    /// An answer without calls was delivered while current.
+    Completed,
+    /// The user moved on.
+    Superseded,
+    /// The budget or the deadline ended it.
+    Incomplete,
+    /// Its last attempt failed and nothing followed.
+    Failed,
+    /// The conversation expired.
+    Expired,
+}
+
+impl TaskOutcome {
+    /// The label in metrics and the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskOutcome::Completed => "completed",
+            TaskOutcome::Superseded => "superseded",
+            TaskOutcome::Incomplete => "incomplete",
+            TaskOutcome::Failed => "failed",
+            TaskOutcome::Expired => "expired",
+        }
+    }
+}

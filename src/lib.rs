@@ -1,0 +1,18 @@
+//! Tigertally: an OpenAI-compatible guarding reverse proxy.
+//!
+//! It lets a tool call out, and a tool result back in, only when the two match, belong to the task
+//! that the user waits for now, and the answer that comes of them is still wanted.
+//!
+//! The modules form layers; each may use those above it in this list only (a test enforces it):
+//! [`wire`] → [`guard`] → [`ledger`] → [`store`] → [`policy`] → [`telemetry`] → [`proxy`] →
+//! [`control`] → [`cli`].
+
+pub mod wire;
+pub mod guard;
+pub mod ledger;
+pub mod store;
+pub mod policy;
+pub mod telemetry;
+pub mod proxy;
+pub mod control;
+pub mod cli;
