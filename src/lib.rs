@@ -7,12 +7,12 @@
 //! [`wire`] → [`guard`] → [`ledger`] → [`store`] → [`policy`] → [`telemetry`] → [`proxy`] →
 //! [`control`] → [`cli`].
 
-pub mod wire;
+pub mod cli;
+pub mod control;
 pub mod guard;
 pub mod ledger;
-pub mod store;
 pub mod policy;
-pub mod telemetry;
 pub mod proxy;
-pub mod control;
-pub mod cli;
+pub mod store;
+pub mod telemetry;
+pub mod wire;

@@ -1,4 +1,6 @@
 //! Command line.
 use std::process::ExitCode;
 /// Runs the program.
-pub fn main() -> ExitCode { ExitCode::SUCCESS }
+pub fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}
