@@ -202,6 +202,10 @@ impl Upcall {
             match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.last_read = Instant::now();
+                    if body.is_end_stream() {
+                        // All of a known length is here: nobody may ask again.
+                        self.state = State::Done;
+                    }
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
@@ -241,6 +245,17 @@ impl Upcall {
             State::Waiting(_) => SizeHint::default(),
             State::Done => SizeHint::with_exact(0),
         }
+    }
+
+    /// The answer is complete, whatever its connection still says: there is no work left to abort.
+    pub fn is_answered(&mut self) {
+        self.rid = None;
+    }
+
+    /// The id that we minted for it.
+    #[must_use]
+    pub fn rid(&self) -> Option<&Rid> {
+        self.rid.as_ref()
     }
 
     /// Stops the upstream's work now: abort first, then the connection.
