@@ -22,8 +22,10 @@ pub struct Span<'a> {
 
 /// What a walk over a value is told. Each has a default that does nothing.
 pub trait Observer<'a> {
-    /// An object begins.
-    fn object(&mut self) {}
+    /// An object begins, at an offset.
+    fn object(&mut self, at: usize) {
+        let _ = at;
+    }
 
     /// A key of the innermost open object, at an offset.
     ///
@@ -34,8 +36,10 @@ pub trait Observer<'a> {
         Ok(())
     }
 
-    /// The innermost object ends.
-    fn end_object(&mut self) {}
+    /// The innermost object ends, right before an offset.
+    fn end_object(&mut self, end: usize) {
+        let _ = end;
+    }
 }
 
 /// Sees nothing: the walk only skips.
@@ -57,6 +61,11 @@ impl<'a> Scanner<'a> {
     #[must_use]
     pub fn new(text: &'a str, max_depth: usize) -> Self {
         Scanner { text, at: 0, depth: 0, max_depth }
+    }
+
+    /// A scanner that begins at an offset of a text which is known to be valid.
+    pub(super) fn from(text: &'a str, at: usize) -> Self {
+        Scanner { text, at, depth: 0, max_depth: usize::MAX }
     }
 
     /// Offset of the next byte.
@@ -190,6 +199,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Takes a list's opening bracket; where the list ends if nothing is in it.
+    pub(super) fn empty_array(&mut self) -> Option<usize> {
+        self.at += 1;
+        self.space();
+        (self.peek() == Some(b']')).then_some(self.at + 1)
+    }
+
     /// Skips one value of any kind.
     ///
     /// # Errors
@@ -229,7 +245,7 @@ impl<'a> Scanner<'a> {
                     break;
                 }
                 if is_object {
-                    observer.end_object();
+                    observer.end_object(self.at);
                 }
                 open.pop();
             }
@@ -246,14 +262,14 @@ impl<'a> Scanner<'a> {
         observer: &mut impl Observer<'a>,
         open: &mut Levels,
     ) -> Result<bool, BodyFault> {
+        if is_object {
+            observer.object(self.at);
+        }
         self.at += 1;
         self.enter()?;
-        if is_object {
-            observer.object();
-        }
         if self.closes(if is_object { b'}' } else { b']' }) {
             if is_object {
-                observer.end_object();
+                observer.end_object(self.at);
             }
             return Ok(false);
         }
@@ -335,9 +351,9 @@ impl<'a> Scanner<'a> {
         self.enter()
     }
 
-    /// A key and its colon.
+    /// Reads a key and its colon.
     #[inline]
-    fn key(&mut self) -> Result<Text<'a>, BodyFault> {
+    pub(super) fn key(&mut self) -> Result<Text<'a>, BodyFault> {
         let key = self.text()?;
         self.space();
         self.expect(b':', "a colon was expected")?;
