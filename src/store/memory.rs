@@ -74,21 +74,21 @@ impl MemoryStore {
         rules: &Rules,
     ) -> Result<Transition, StoreError> {
         loop {
-            let (slot, new) = self.slot(key, event)?;
-            let mut slot = slot.lock();
+            let (cell, new) = self.slot(key, event)?;
+            let mut slot = cell.lock();
             if slot.gone {
                 continue;
             }
             let now = (self.clock)();
             if !new && slot.used.after(rules.ttl) <= now {
-                self.take_out(key, &mut slot, now);
+                self.take_out(key, &cell, &mut slot, now);
                 continue;
             }
             let transition = slot.conversation.apply(event, rules, now);
             slot.used = if matches!(event, Event::Tick) { slot.used } else { now };
             self.listener.committed(key, &transition.effects);
             if slot.conversation == Conversation::default() {
-                self.take_out(key, &mut slot, now);
+                self.take_out(key, &cell, &mut slot, now);
             } else {
                 self.mark(key, slot.conversation.due().is_some());
             }
@@ -130,17 +130,25 @@ impl MemoryStore {
         }
     }
 
-    /// Takes a conversation out, under its lock: what is under way there is cancelled.
-    fn take_out(&self, key: &ConversationKey, slot: &mut Slot, now: Millis) {
+    /// Takes a conversation out, under its lock: what is under way there is cancelled. Only this very
+    /// `cell` leaves the map: another may have been put there under the same key.
+    fn take_out(
+        &self,
+        key: &ConversationKey,
+        cell: &Arc<Mutex<Slot>>,
+        slot: &mut Slot,
+        now: Millis,
+    ) {
         slot.gone = true;
         let effects = slot.conversation.forget(now);
         if effects != Effects::default() {
             self.listener.committed(key, &effects);
         }
+        if self.slots.remove_if(key, |_, kept| Arc::ptr_eq(kept, cell)).is_none() {
+            return;
+        }
         self.active.remove(key);
-        if self.slots.remove(key).is_some()
-            && let Some(mut count) = self.counts.get_mut(&key.principal)
-        {
+        if let Some(mut count) = self.counts.get_mut(&key.principal) {
             *count = count.saturating_sub(1);
         }
     }
@@ -161,10 +169,10 @@ impl MemoryStore {
             .map(|entry| entry.key().clone())
             .collect();
         for key in keys {
-            let Some(slot) = self.slots.get(&key).map(|slot| Arc::clone(&slot)) else { continue };
-            let mut slot = slot.lock();
+            let Some(cell) = self.slots.get(&key).map(|slot| Arc::clone(&slot)) else { continue };
+            let mut slot = cell.lock();
             if !slot.gone && slot.used.after(rules.ttl) <= now {
-                self.take_out(&key, &mut slot, now);
+                self.take_out(&key, &cell, &mut slot, now);
             }
         }
         self.counts.retain(|_, count| *count > 0);
@@ -186,12 +194,12 @@ impl Store for MemoryStore {
     }
 
     fn remove<'a>(&'a self, key: &'a ConversationKey) -> Answer<'a, bool> {
-        let slot = self.slots.get(key).map(|slot| Arc::clone(&slot));
-        let removed = slot.is_some_and(|slot| {
-            let mut slot = slot.lock();
+        let cell = self.slots.get(key).map(|slot| Arc::clone(&slot));
+        let removed = cell.is_some_and(|cell| {
+            let mut slot = cell.lock();
             let there = !slot.gone;
             if there {
-                self.take_out(key, &mut slot, (self.clock)());
+                self.take_out(key, &cell, &mut slot, (self.clock)());
             }
             there
         });
