@@ -87,7 +87,7 @@ pub async fn refuse_unread(
 }
 
 /// Our own answer in place of the upstream's.
-fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
+pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
     if let Some(generation) = refusal.generation {
         journal.stamp.generation = Some(generation);
     }

@@ -183,6 +183,12 @@ impl Gateway {
         &self.metrics
     }
 
+    /// The pooled client towards the upstream.
+    #[must_use]
+    pub fn client(&self) -> &HttpClient {
+        &self.client
+    }
+
     /// Sends aborts.
     #[must_use]
     pub fn aborter(&self) -> &Aborter {

@@ -38,10 +38,9 @@ const ADMIN_CONNECTIONS: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Builds a router that answers for a gateway.
-pub type MakeRouter = fn(&Arc<Gateway>) -> Router;
+pub type MakeRouter = Box<dyn FnOnce(&Arc<Gateway>) -> Router + Send>;
 
 /// What layers below the proxy answer.
-#[derive(Clone, Copy, Debug)]
 pub struct Surfaces {
     /// `/guard/v1/…` on the client port.
     pub control: MakeRouter,

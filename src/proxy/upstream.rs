@@ -199,7 +199,7 @@ impl Upcall {
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         loop {
             let State::Reading(body) = &mut self.state else { return Poll::Ready(None) };
-            match Pin::new(body).poll_frame(cx) {
+            match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.last_read = Instant::now();
                     if body.is_end_stream() {
