@@ -9,14 +9,15 @@
 //! bounded per code, so that a body full of faults cannot swell into a larger answer, and no code can
 //! be crowded out by another.
 
+mod wording;
+
 use super::arguments::arguments_object;
 use super::fault::{Code, Fault};
 use super::slots::Slots;
-use crate::wire::json::{Field, Kind};
+use crate::wire::json::Field;
 use crate::wire::request::{ChatRequest, Message, ToolCall};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 /// An assistant message with `tool_calls`, and the results right after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,22 +105,18 @@ impl<'a> Walk<'a> {
         self.settle();
         let mut slots = Slots::default();
         for (position, call) in message.tool_calls.iter().enumerate() {
-            let place = format_args!("messages[{index}].tool_calls[{position}]");
-            match id(call.id) {
-                Some(id) => {
-                    self.point_back(&id, index);
-                    if let Some(first) = slots.insert(id, position) {
-                        self.repeated_call_id(index, first, position, call);
-                    }
-                }
-                None => self.faults.add(Code::MissingCallId, || Fault {
-                    code: Code::MissingCallId,
-                    param: format!("{place}.id"),
-                    message: format!("{place}.id must be a string that is not empty."),
-                    tool_call_id: None,
-                    recovery: "Give the call an id of its own, and its result the same tool_call_id.",
-                }),
+            let Some(id) = id(call.id) else {
+                let fault = || wording::missing_call_id(index, position);
+                self.faults.add(Code::MissingCallId, fault);
+                self.arguments(index, position, call);
+                continue;
+            };
+            self.point_back(&id, index);
+            if let Some(first) = slots.find(&id).map(|slot| slot.call) {
+                let fault = || wording::repeated_call_id(index, first, position, &id);
+                self.faults.add(Code::RepeatedCallId, fault);
             }
+            slots.insert(id, position);
             self.arguments(index, position, call);
         }
         let run = Run { assistant: index, pairs: Vec::new(), live: true };
@@ -131,16 +128,7 @@ impl<'a> Walk<'a> {
     fn result(&mut self, index: usize, message: &Message<'a>) {
         let id = id(message.tool_call_id);
         if id.is_none() {
-            self.faults.add(Code::MissingResultId, || Fault {
-                code: Code::MissingResultId,
-                param: format!("messages[{index}].tool_call_id"),
-                message: format!(
-                    "messages[{index}].tool_call_id must be a string that is not empty."
-                ),
-                tool_call_id: None,
-                recovery: "Set tool_call_id to the id of the call that this result answers; it \
-                           cannot be told by position.",
-            });
+            self.faults.add(Code::MissingResultId, || wording::missing_result_id(index));
         }
         let Some(latest) = self.latest.as_mut().filter(|latest| latest.closed_by.is_none()) else {
             return self.orphan(index, id);
@@ -148,20 +136,20 @@ impl<'a> Walk<'a> {
         let Some(id) = id else { return };
         let Some(slot) = latest.slots.find(&id) else {
             let assistant = latest.run.assistant;
-            return self.unknown_result_id(index, assistant, &id);
+            let fault = || wording::unknown_result_id(index, assistant, &id);
+            return self.faults.add(Code::UnknownResultId, fault);
         };
         slot.answers += 1;
-        let shared = slot.calls > 1;
         if slot.answers > slot.calls {
             let first = slot.answered_by;
-            return self.repeated_result(index, first, &id);
+            let fault = || wording::repeated_result(index, first, &id);
+            return self.faults.add(Code::RepeatedResult, fault);
         }
         if slot.answers == 1 {
             slot.answered_by = index;
         }
-        if !shared {
-            let call = slot.call;
-            latest.run.pairs.push((call, index));
+        if slot.calls == 1 {
+            latest.run.pairs.push((slot.call, index));
         }
     }
 
@@ -172,11 +160,10 @@ impl<'a> Walk<'a> {
         };
         latest.closed_by = Some(index);
         let missing: Vec<&str> = latest.slots.unanswered().collect();
-        if missing.is_empty() {
-            return;
+        if !missing.is_empty() {
+            latest.run.live = false;
+            self.faults.add(Code::MissingResult, || wording::missing_result(index, &missing));
         }
-        latest.run.live = false;
-        self.faults.add(Code::MissingResult, || missing_result(index, &missing));
     }
 
     /// What follows the latest run is the user's or the model's word: its results are used.
@@ -200,79 +187,22 @@ impl<'a> Walk<'a> {
     fn arguments(&mut self, index: usize, position: usize, call: &ToolCall<'_>) {
         let member = if call.custom { "custom.input" } else { "function.arguments" };
         let param = || format!("messages[{index}].tool_calls[{position}].{member}");
+        let id = || id(call.id).map(Cow::into_owned);
         match call.arguments {
             Field::Absent | Field::Null => {}
-            Field::Other(kind) => self.faults.add(Code::ArgumentsNotString, || Fault {
-                code: Code::ArgumentsNotString,
-                message: format!("{} must be a string, but is {}.", param(), kind.as_str()),
-                param: param(),
-                tool_call_id: owned_id(call.id),
-                recovery: if kind == Kind::Object {
-                    "Send the object's JSON text, as a string."
-                } else {
-                    "Send the arguments as a string that holds the JSON text of an object."
-                },
-            }),
+            Field::Other(kind) => {
+                let fault = || wording::arguments_not_string(param(), id(), kind);
+                self.faults.add(Code::ArgumentsNotString, fault);
+            }
             // What a custom tool takes is free text.
             Field::Text(_) if call.custom => {}
             Field::Text(text) => {
-                let Err(fault) = arguments_object(&text.decode(), self.max_depth) else { return };
-                self.faults.add(Code::ArgumentsNotObject, || Fault {
-                    code: Code::ArgumentsNotObject,
-                    message: format!("{} must be the JSON text of an object, but is {fault}.", param()),
-                    param: param(),
-                    tool_call_id: owned_id(call.id),
-                    recovery: "Replace the arguments by \"{}\" and keep the call with its result, which \
-                               should say that the call failed; or drop the call and its result together.",
-                });
+                if let Err(fault) = arguments_object(&text.decode(), self.max_depth) {
+                    let fault = || wording::arguments_not_object(param(), id(), fault);
+                    self.faults.add(Code::ArgumentsNotObject, fault);
+                }
             }
         }
-    }
-
-    fn repeated_call_id(&mut self, index: usize, first: usize, second: usize, call: &ToolCall<'_>) {
-        self.faults.add(Code::RepeatedCallId, || {
-            let id = owned_id(call.id);
-            Fault {
-                code: Code::RepeatedCallId,
-                param: format!("messages[{index}].tool_calls[{second}].id"),
-                message: format!(
-                    "Two calls of messages[{index}] have the id '{}': tool_calls[{first}] and \
-                     tool_calls[{second}].",
-                    shown(id.as_deref().unwrap_or_default()),
-                ),
-                tool_call_id: id,
-                recovery: "Give every call of one message its own id, and each result the id of its call.",
-            }
-        });
-    }
-
-    fn unknown_result_id(&mut self, index: usize, assistant: usize, id: &str) {
-        self.faults.add(Code::UnknownResultId, || Fault {
-            code: Code::UnknownResultId,
-            param: format!("messages[{index}].tool_call_id"),
-            message: format!(
-                "messages[{index}] answers '{}', but messages[{assistant}], whose results stand here, \
-                 holds no call of that id.",
-                shown(id),
-            ),
-            tool_call_id: Some(id.to_owned()),
-            recovery: "Put each result right after the assistant message that holds its call, with that \
-                       call's id unchanged; remove results whose call is gone.",
-        });
-    }
-
-    fn repeated_result(&mut self, index: usize, first: usize, id: &str) {
-        self.faults.add(Code::RepeatedResult, || Fault {
-            code: Code::RepeatedResult,
-            param: format!("messages.[{index}].tool_call_id"),
-            message: format!(
-                "Invalid parameter: Duplicate value for 'tool_call_id' of '{}', in messages[{first}] \
-                 and messages[{index}].",
-                shown(id),
-            ),
-            tool_call_id: Some(id.to_owned()),
-            recovery: "Keep one result for each call: the one that is true.",
-        });
     }
 
     /// A result while no run is open.
@@ -282,100 +212,27 @@ impl<'a> Walk<'a> {
             waits.then_some((latest.run.assistant, latest.closed_by?))
         });
         let told = self.faults.list.len();
-        self.faults.add(Code::OrphanResult, || {
-            let mut message = String::from(
-                "Invalid parameter: messages with role 'tool' must be a response to a preceeding \
-                 message with 'tool_calls'.",
-            );
-            if let (Some((assistant, by)), Some(id)) = (closed, &id) {
-                let _ = write!(
-                    message,
-                    " messages[{index}] answers '{}' of messages[{assistant}], but messages[{by}] \
-                     stands between them and ended that run.",
-                    shown(id),
-                );
-            }
-            Fault {
-                code: Code::OrphanResult,
-                param: format!("messages.[{index}].role"),
-                message,
-                tool_call_id: id.as_deref().map(str::to_owned),
-                recovery: if closed.is_some() {
-                    "Move the message that stands between the call and its result behind all results \
-                     of that call's message."
-                } else {
-                    "Put the result right after the assistant message that holds its call. When that \
-                     message was trimmed away, remove the result as well."
-                },
-            }
-        });
+        let fault = || wording::orphan_result(index, id.as_deref(), closed);
+        self.faults.add(Code::OrphanResult, fault);
         if let (None, Some(id), true) = (closed, id, self.faults.list.len() > told) {
             self.early.insert(id, told);
         }
     }
 
-    /// A result that stood before its call is told of the call.
+    /// The fault of a result that stood before its call is told where the call is.
     fn point_back(&mut self, id: &str, index: usize) {
         if self.early.is_empty() {
             return;
         }
-        let Some(fault) = self.early.remove(id).and_then(|at| self.faults.list.get_mut(at)) else {
-            return;
-        };
-        let _ =
-            write!(fault.message, " A call of that id stands only later, in messages[{index}].");
-    }
-}
-
-/// The ids of one fault that are spelled out.
-const IDS_SHOWN: usize = 64;
-
-fn missing_result(index: usize, missing: &[&str]) -> Fault {
-    let mut ids = String::new();
-    for (position, id) in missing.iter().take(IDS_SHOWN).enumerate() {
-        ids.push_str(if position > 0 { ", " } else { "" });
-        ids.push_str(&shown(id));
-    }
-    if let Some(more @ 1..) = missing.len().checked_sub(IDS_SHOWN) {
-        let _ = write!(ids, " and {more} more");
-    }
-    Fault {
-        code: Code::MissingResult,
-        param: format!("messages.[{index}].role"),
-        message: format!(
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to \
-             each 'tool_call_id'. The following tool_call_ids did not have response messages: {ids}"
-        ),
-        tool_call_id: if let [only] = missing { Some((*only).to_owned()) } else { None },
-        recovery: "Right after the assistant message, add one tool message for each id listed. For a \
-                   call that never ran, say so in its content (\"cancelled\"), or remove the call.",
+        if let Some(orphan) = self.early.remove(id).and_then(|at| self.faults.list.get_mut(at)) {
+            wording::call_stands_later(orphan, index);
+        }
     }
 }
 
 /// An id that can pair: two empties do not.
 fn id(field: Field<'_>) -> Option<Cow<'_, str>> {
     field.text().filter(|text| !text.is_empty()).map(|text| text.decode())
-}
-
-fn owned_id(field: Field<'_>) -> Option<String> {
-    id(field).map(Cow::into_owned)
-}
-
-/// An id as it may stand in a text that ends up in logs: on one line, and not endless.
-fn shown(id: &str) -> String {
-    const LONGEST: usize = 128;
-    let mut shown = String::with_capacity(id.len().min(LONGEST));
-    for character in id.chars().take(LONGEST) {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    if id.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// The faults told so far.

@@ -30,11 +30,11 @@ pub(super) struct Slot<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Adds a call; the position of an earlier call that has the same id.
-    pub(super) fn insert(&mut self, id: Cow<'a, str>, call: usize) -> Option<usize> {
+    /// Adds a call.
+    pub(super) fn insert(&mut self, id: Cow<'a, str>, call: usize) {
         if let Some(slot) = self.find(&id) {
             slot.calls += 1;
-            return Some(slot.call);
+            return;
         }
         let at = self.slots.len();
         if at >= FEW {
@@ -45,7 +45,6 @@ impl<'a> Slots<'a> {
             self.index.insert(id.clone(), at);
         }
         self.slots.push(Slot { id, call, calls: 1, answers: 0, answered_by: 0 });
-        None
     }
 
     /// The slot of an id.
