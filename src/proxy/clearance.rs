@@ -24,8 +24,6 @@ pub struct Cleared {
     pub(super) splice_at: usize,
     /// Whether the client named a `rid` of its own.
     pub(super) has_rid: bool,
-    /// Choices asked for.
-    pub(super) n: u64,
     /// What the model may propose.
     pub(super) offer: Offer,
     /// What was noted.
@@ -81,7 +79,6 @@ pub fn clear(
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,
         has_rid: request.has_rid,
-        n: request.n,
         offer,
         notes: verdict.notes,
         admit,

@@ -20,6 +20,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+/// Tool lists whose compiled schemas are kept, and about how much memory for them.
+const SCHEMA_LISTS: usize = 1024;
+const SCHEMA_BYTES: usize = 64 << 20;
+
 /// The configuration, with what is derived from it once. An exchange keeps the one it began with.
 pub struct Settings {
     /// As configured.
@@ -52,7 +56,7 @@ impl Settings {
                 Some(value)
             }
         };
-        let tool_rules = Arc::new(policy.tool_rules());
+        let tool_rules = Arc::new(tool_rules(&policy).map_err(StartError::Tools)?);
         Ok(Settings { policy, tool_rules, closings, authorization })
     }
 
@@ -79,6 +83,15 @@ impl Settings {
     }
 }
 
+/// The operator's tools, as the rules on proposals need them.
+fn tool_rules(policy: &Policy) -> Result<ToolRules, String> {
+    let tools = &policy.tools;
+    let rules = ToolRules::new(tools.allow.as_deref(), tools.max_calls, policy.limits.depth);
+    tools.each.iter().try_fold(rules, |rules, (name, tool)| {
+        rules.with_tool(name, &tool.server_owned, tool.schema.as_deref())
+    })
+}
+
 /// Why a proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -90,6 +103,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// A tool's settings are unusable.
+    #[error("{0}")]
+    Tools(String),
     /// The upstream's URL is unusable.
     #[error("the upstream's URL is not usable")]
     UpstreamUrl,
@@ -156,7 +172,7 @@ impl Gateway {
             replica: Replica(rand::random()),
             client,
             aborter,
-            schemas: SchemaCache::default(),
+            schemas: SchemaCache::new(SCHEMA_LISTS, SCHEMA_BYTES),
             exchanges,
             live: TaskTracker::new(),
             tasks,

@@ -83,11 +83,11 @@ impl Refusal {
             })
             .collect();
         let first = self.faults.first();
-        let param = first.map(|fault| openai_param(fault)).filter(|param| !param.is_empty());
+        let param = first.map(|fault| fault.param.as_str()).filter(|param| !param.is_empty());
         let error = envelope::Error {
             message: first.map_or("refused", |fault| &fault.message),
             r#type: kind(self.status()),
-            param: param.as_deref(),
+            param,
             code: self.code().as_str(),
             faults: &entries,
         };
@@ -184,16 +184,6 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// `messages[3].role` as OpenAI's API spells it, for the codes whose text handlers in the wild match on.
-fn openai_param(fault: &Fault) -> String {
-    match fault.code {
-        Code::MissingResult | Code::OrphanResult | Code::RepeatedResult => {
-            fault.param.replacen("messages[", "messages.[", 1)
-        }
-        _ => fault.param.clone(),
-    }
-}
-
 fn recovery(code: Code) -> &'static str {
     match code {
         Code::BodyInvalid => "Send one JSON object, as the chat completions API describes it.",
@@ -242,11 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_spells_params_as_openai_does() {
-        let refusal = Refusal::at(Code::OrphanResult, "messages[3].role", "x");
+    fn the_envelope_leads_with_the_first_fault_and_lists_all() {
+        let faults = vec![
+            plain_fault(Code::OrphanResult, "messages.[3].role", "first"),
+            plain_fault(Code::RepeatedResult, "messages.[4].tool_call_id", "second"),
+        ];
+        let refusal = Refusal::of_request(faults);
         let body: serde_json::Value = serde_json::from_slice(&refusal.body()).unwrap();
         assert_eq!(body["error"]["param"], "messages.[3].role");
+        assert_eq!(body["error"]["message"], "first");
         assert_eq!(body["error"]["type"], "invalid_request_error");
-        assert_eq!(body["error"]["faults"][0]["param"], "messages[3].role");
+        assert_eq!(body["error"]["faults"][1]["code"], "repeated_result");
+        assert!(refusal.event().ends_with(b"\n\n"));
     }
 }

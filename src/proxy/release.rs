@@ -157,7 +157,7 @@ fn alternatives(gateway: &Gateway, settings: &Settings, proposal: &Proposal) -> 
                 .iter()
                 .map(|call| {
                     let name = call.name.as_deref().unwrap_or("");
-                    let arguments = call.arguments.as_deref().unwrap_or("");
+                    let arguments = call.arguments.text().unwrap_or("");
                     let declared = tools.each.get(name);
                     Proposed {
                         id: call.id.as_deref().unwrap_or("").into(),
