@@ -57,8 +57,7 @@ impl ToolRules {
         let compiled = schema.map(Schema::compile).transpose().map_err(|unusable| {
             format!("the schema of tool `{name}` cannot be used: {}", unusable.0)
         })?;
-        let rule =
-            ToolRule { server_owned: server_owned.to_vec(), schema: compiled.map(Arc::new) };
+        let rule = ToolRule { server_owned: server_owned.to_vec(), schema: compiled.map(Arc::new) };
         self.each.insert(name.to_owned(), rule);
         Ok(self)
     }

@@ -43,7 +43,10 @@ impl OfferedTools {
     }
 
     /// Every tool offered under this name: more than one when the request repeats it.
-    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a OfferedTool> + Clone {
+    pub fn named<'a, 'n>(
+        &'a self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'a OfferedTool> + Clone + use<'a, 'n> {
         self.tools.iter().filter(move |tool| &*tool.name == name)
     }
 

@@ -33,7 +33,7 @@ struct Judge<'a> {
     faults: Vec<Fault>,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
     fn choice(&mut self, choice: &ProposedChoice) {
         self.tool_choice(choice);
         if choice.calls.is_empty() {
@@ -68,7 +68,9 @@ impl Judge<'_> {
         // An answer that was cut or filtered never came to its call, and brings none along.
         let whole = choice.finished && !choice.cut && !choice.filtered;
         let message = match &self.offer.choice {
-            Choice::None if !none => "`tool_choice` is `none`, but the model made a call.".to_owned(),
+            Choice::None if !none => {
+                "`tool_choice` is `none`, but the model made a call.".to_owned()
+            }
             Choice::Required if none && whole => {
                 "`tool_choice` is `required`, but the model made no call.".to_owned()
             }
@@ -97,10 +99,11 @@ impl Judge<'_> {
     fn count(&mut self, choice: &ProposedChoice) {
         // A server may mirror its one call in the legacy form.
         let count = choice.calls.iter().filter(|call| call.form != Form::Legacy).count();
-        let (bound, by) = match self.offer.rules.max_calls {
-            Some(max) if self.offer.parallel || max == 0 => (max, "the operator's `max_calls`"),
-            None if self.offer.parallel => return,
-            _ => (1, "`parallel_tool_calls: false`"),
+        let serial = (!self.offer.parallel).then_some((1, "`parallel_tool_calls: false`"));
+        let max = self.offer.rules.max_calls.map(|max| (max, "the operator's `max_calls`"));
+        let Some((bound, by)) = serial.into_iter().chain(max).min_by_key(|(bound, _)| *bound)
+        else {
+            return;
         };
         if count.max(1) > bound {
             self.faults.push(Fault {
@@ -147,8 +150,10 @@ impl Judge<'_> {
         }
         // Raw input in place of arguments would go around the tool's schema.
         if call.form == Form::Custom && !offered.any(OfferedTool::is_custom) {
-            let message =
-                format!("`{}` was offered as a function, but called as a custom tool.", shown(name));
+            let message = format!(
+                "`{}` was offered as a function, but called as a custom tool.",
+                shown(name)
+            );
             return self.push(Code::UnknownTool, call, place.name(), message, OFFER);
         }
         if self.offer.rules.allow.as_ref().is_some_and(|allow| !allow.contains(name)) {
@@ -223,10 +228,24 @@ impl Judge<'_> {
         }
     }
 
-    /// The schemas that the request offers for a call; none when any of them takes anything.
-    fn schemas(&mut self, call: &ProposedCall, place: Place) -> Vec<&'static Schema> {
-        let _ = (call, place);
-        Vec::new()
+    /// The schemas that the request offers for a call; none when any of them takes anything, or
+    /// cannot be used.
+    fn schemas(&mut self, call: &ProposedCall, place: Place) -> Vec<&'a Schema> {
+        let mut schemas = Vec::new();
+        let (Some(tools), Some(name)) = (&self.offer.tools, &call.name) else { return schemas };
+        for tool in tools.named(name).filter(|tool| !tool.is_custom()) {
+            match tool.schema() {
+                Ok(schema) if schema.takes_anything() => return Vec::new(),
+                Ok(schema) => schemas.push(schema),
+                Err(Unusable(why)) => {
+                    let message = format!("The schema of `{}` cannot be used: {why}.", shown(name));
+                    let param = place.arguments();
+                    self.push(Code::SchemaUnusable, call, param, message, SCHEMA);
+                    return Vec::new();
+                }
+            }
+        }
+        schemas
     }
 
     fn server_owned(&mut self, call: &ProposedCall, place: Place, owned: &[String], value: &Value) {
@@ -282,7 +301,9 @@ fn value(text: &str) -> Option<Value> {
     if matches!(text.trim_ascii(), "" | "null") {
         return Some(Value::Object(serde_json::Map::new()));
     }
-    serde_json::from_str(text).or_else(|_| serde_json::from_str(&without_lone_surrogates(text))).ok()
+    serde_json::from_str(text)
+        .or_else(|_| serde_json::from_str(&without_lone_surrogates(text)))
+        .ok()
 }
 
 /// The same JSON with U+FFFD for every surrogate escape without its partner, which a tree of Rust

@@ -135,7 +135,10 @@ impl<'s> Graph<'s> {
                 ("pattern", _) => self.patterns += 1,
                 ("items" | "prefixItems", Value::Array(parts)) => below.extend(parts),
                 (
-                    "items" | "additionalItems" | "contains" | "additionalProperties"
+                    "items"
+                    | "additionalItems"
+                    | "contains"
+                    | "additionalProperties"
                     | "propertyNames",
                     part,
                 ) => below.push(part),
@@ -169,11 +172,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         let mut digit = || char::from(bytes.next()?).to_digit(16);
-        out.push(if byte == b'%' {
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
+        out.push(if byte == b'%' { u8::try_from(digit()? * 16 + digit()?).ok()? } else { byte });
     }
     String::from_utf8(out).ok()
 }

@@ -102,9 +102,8 @@ impl Schema {
         if validator.is_valid(arguments) {
             return Ok(());
         }
-        let explain = !self.measure.recursive
-            && self.measure.cost <= EXPLAIN_COST
-            && bytes <= EXPLAIN_BYTES;
+        let explain =
+            !self.measure.recursive && self.measure.cost <= EXPLAIN_COST && bytes <= EXPLAIN_BYTES;
         if !explain {
             return Err(Vec::new());
         }
@@ -155,7 +154,9 @@ impl Schema {
 fn keyword(kind: &ValidationErrorKind) -> String {
     use ValidationErrorKind as Kind;
     let words = match kind {
-        Kind::Type { kind: TypeKind::Single(wanted) } => return format!("must be of type {wanted}"),
+        Kind::Type { kind: TypeKind::Single(wanted) } => {
+            return format!("must be of type {wanted}");
+        }
         Kind::Type { .. } => "is of a type that is not allowed",
         Kind::AdditionalProperties { .. } | Kind::UnevaluatedProperties { .. } => {
             "holds a property that the schema does not allow"
