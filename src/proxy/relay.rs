@@ -100,7 +100,7 @@ impl Relay {
         upcall: Upcall,
         journal: Box<Journal>,
     ) -> Self {
-        let assembly = Assembly::new(cleared.offer.n(), settings.policy.limits.depth);
+        let assembly = Assembly::new(cleared.offer.n());
         let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held_bytes());
         Relay {
             gateway,
