@@ -45,7 +45,7 @@ impl Body for UpBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             UpBody::Judged(body) => {
-                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|Ok(frame)| Ok(frame)))
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
             }
             UpBody::Streamed(body) => Pin::new(body).poll_frame(cx),
         }
