@@ -9,7 +9,7 @@
 //! that order. Both keep their own stack: nesting costs no recursion, and work grows with the length of
 //! the text, not with length times depth.
 
-use super::json::{BodyFault, Kind, Piece, Text, pieces};
+use super::json::{BodyFault, Kind, Piece, Text, escape_at, pieces};
 use super::scan::{Observer, Scanner};
 use std::fmt::{self, Write as _};
 
@@ -258,11 +258,30 @@ impl<S: FnMut(&[u8])> Out<'_, S> {
     fn string(&mut self, text: &Text<'_>) {
         self.put(b"\"");
         if text.is_escaped() {
-            pieces(text.raw()).for_each(|piece| self.piece(piece));
+            self.escaped(text.raw());
         } else {
             self.put(text.raw().as_bytes());
         }
         self.put(b"\"");
+    }
+
+    /// All two-character escapes but `\/` are canonical as they stand, and so is the text around them:
+    /// only the rest is spelled anew.
+    fn escaped(&mut self, raw: &str) {
+        let bytes = raw.as_bytes();
+        let (mut fed, mut at) = (0, 0);
+        while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+            let escape = at + found;
+            at = escape + 2;
+            if let Some(b'u' | b'/') = bytes.get(escape + 1) {
+                let (piece, length) = escape_at(raw, escape);
+                self.put(&bytes[fed..escape]);
+                self.piece(piece);
+                at = escape + length;
+                fed = at;
+            }
+        }
+        self.put(&bytes[fed..]);
     }
 
     fn piece(&mut self, piece: Piece<'_>) {

@@ -73,22 +73,9 @@ impl<'a> Text<'a> {
     /// The string it stands for. A lone surrogate keeps its escape, in lower case (`\ud83d`): it has
     /// no UTF-8 form.
     #[must_use]
+    #[inline]
     pub fn decode(&self) -> Cow<'a, str> {
-        if !self.escaped {
-            return Cow::Borrowed(self.raw);
-        }
-        let mut out = String::with_capacity(self.raw.len());
-        for piece in pieces(self.raw) {
-            match piece {
-                Piece::Plain(text) => out.push_str(text),
-                Piece::Char(character) => out.push(character),
-                Piece::Lone(unit) => {
-                    // Writing to a String does not fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-        Cow::Owned(out)
+        if self.escaped { Cow::Owned(unescaped(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
     /// Whether it stands for `other`. Allocates only when it is escaped.
@@ -104,6 +91,21 @@ impl<'a> Text<'a> {
     }
 }
 
+fn unescaped(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for piece in pieces(raw) {
+        match piece {
+            Piece::Plain(text) => out.push_str(text),
+            Piece::Char(character) => out.push(character),
+            Piece::Lone(unit) => {
+                // Writing to a String does not fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
+}
+
 /// A part of a JSON string: plain text, or what one escape stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
@@ -117,25 +119,22 @@ pub(super) enum Piece<'a> {
 
 /// The parts of a string whose escapes are known to be whole.
 pub(super) fn pieces(raw: &str) -> impl Iterator<Item = Piece<'_>> {
-    let mut rest = raw;
+    let mut at = 0;
     std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
+        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
         let plain = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
-        if plain > 0 {
-            let (head, tail) = rest.split_at(plain);
-            rest = tail;
-            return Some(Piece::Plain(head));
-        }
-        let (piece, length) = escape(rest);
-        rest = rest.get(length..).unwrap_or_default();
+        let (piece, length) = match rest.split_at(plain) {
+            ("", _) => escape_at(raw, at),
+            (text, _) => (Piece::Plain(text), plain),
+        };
+        at += length;
         Some(piece)
     })
 }
 
-/// Reads the escape that `text` begins with: what it stands for and its length.
-fn escape(text: &str) -> (Piece<'_>, usize) {
+/// Reads the escape at an offset: what it stands for and its length.
+pub(super) fn escape_at(raw: &str, at: usize) -> (Piece<'_>, usize) {
+    let text = raw.get(at..).unwrap_or_default();
     let character = match text.as_bytes().get(1) {
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',

@@ -14,6 +14,8 @@ const FEW: usize = 16;
 #[derive(Debug, Default)]
 pub struct Keys<'a> {
     few: SmallVec<[&'a str; FEW]>,
+    /// One bit for each key in `few`: of a key whose bit is not set, none of them is the same.
+    marks: u64,
     many: Option<HashSet<Cow<'a, str>>>,
 }
 
@@ -22,8 +24,11 @@ impl<'a> Keys<'a> {
     #[inline]
     pub fn insert(&mut self, key: Text<'a>) -> bool {
         if self.many.is_none() && !key.is_escaped() && self.few.len() < FEW {
-            let fresh = !self.few.contains(&key.raw());
-            self.few.push(key.raw());
+            let key = key.raw();
+            let mark = mark(key);
+            let fresh = self.marks & mark == 0 || !self.few.contains(&key);
+            self.marks |= mark;
+            self.few.push(key);
             return fresh;
         }
         self.insert_hashed(key)
@@ -35,4 +40,12 @@ impl<'a> Keys<'a> {
         let many = self.many.get_or_insert_with(|| few.drain(..).map(Cow::Borrowed).collect());
         many.insert(key.decode())
     }
+}
+
+/// One of 64 bits, by a key's length and outer bytes.
+#[inline]
+fn mark(key: &str) -> u64 {
+    let byte = |byte: Option<&u8>| usize::from(byte.copied().unwrap_or_default());
+    let bytes = key.as_bytes();
+    1 << ((bytes.len() + 7 * byte(bytes.first()) + 3 * byte(bytes.last())) % 64)
 }
