@@ -227,3 +227,25 @@ fn the_cache_is_bounded() {
     assert!(offered(&cache, &[&larger]).is_some(), "too large to keep, judged all the same");
     assert!(cache.size().1 <= 1 << 20, "{:?}", cache.size());
 }
+
+#[test]
+fn the_deepest_that_is_taken_fits_a_small_stack() {
+    // A chain as long as the bound, and a tree as deep as the bound: each on half a worker's stack.
+    let mut chain = String::from(r##"{"$ref":"#/$defs/a0","$defs":{"##);
+    for at in 0..126 {
+        write!(chain, r##""a{at}":{{"allOf":[{{"$ref":"#/$defs/a{}"}}]}},"##, at + 1).unwrap();
+    }
+    chain.push_str(r#""a126":{"required":["n","x"]}}}"#);
+    let tree = r##"{"required":["x"],"allOf":[{"properties":{"n":{"$ref":"#"}}}]}"##;
+    let mut value = json!({});
+    for _ in 0..126 {
+        value = json!({"n": value, "x": 1});
+    }
+    let run = move || {
+        let chain = Schema::compile(&chain).unwrap();
+        assert_eq!(chain.check(&json!({"n": 1}), 7), Err(vec!["`x` is missing".to_owned()]));
+        assert!(chain.check(&json!({"n": 1, "x": 1}), 7).is_ok());
+        assert_eq!(Schema::compile(tree).unwrap().check(&value, 2000), Err(vec![]));
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
+}

@@ -297,3 +297,20 @@ fn faults_hold_no_argument() {
     let long = shown(&"x\n".repeat(500));
     assert!(long.len() < 200 && !long.contains('\n'), "{long}");
 }
+
+#[test]
+fn very_many_faults_are_bounded_per_code() {
+    let calls: Vec<String> = (0..2000).map(|_| call("a", "fetch", "[]")).collect();
+    let choices = choice(&calls.join(","), "length");
+    let found = codes(&faults(TOOLS, ToolRules::default(), &choices, true));
+    let count = |code| found.iter().filter(|found| **found == code).count();
+    assert_eq!([count(UnknownTool), count(RepeatedCallId), count(TruncatedCall)], [256, 256, 1]);
+}
+
+#[test]
+fn an_offer_outlives_its_request_and_crosses_threads() {
+    fn owned<T: Send + Sync + 'static>() {}
+    owned::<Offer>();
+    owned::<SchemaCache>();
+    owned::<Proposal>();
+}
