@@ -134,12 +134,12 @@ async fn refused_calls_never_reach_the_client() {
     ];
     let upstream = Upstream::start().await;
     let guard = guard(policy(&upstream)).await;
-    for (code, events) in cases {
+    for (code, tail) in cases {
         let greeting = event("{\"content\":\"One moment.\"}", None);
-        upstream.will(events(&[&greeting, &events.concat()]));
+        upstream.will(events(&[&greeting, &tail.concat()]));
         let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
         let (before, last) = got.trim_end().rsplit_once("data: ").unwrap();
-        let text_only = events.iter().take_while(|event| !event.contains("tool_calls"));
+        let text_only = tail.iter().take_while(|event| !event.contains("tool_calls"));
         let text_only: String = text_only.map(String::as_str).collect();
         assert_eq!(before, greeting + &text_only, "{code}");
         assert_eq!(error(last)["code"], code, "{got}");

@@ -11,6 +11,8 @@
 //! It is polled by the HTTP server: no task and no channel per stream, so a slow client slows the
 //! upstream, and a client that leaves drops it. Events that may go go at once; nothing waits for the next.
 
+mod ending;
+
 use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
@@ -18,14 +20,13 @@ use super::hold::Hold;
 use super::journal::Journal;
 use super::outbox::Outbox;
 use super::refusal::plain_fault;
-use super::release::{self, Released, Settling, Stopped};
+use super::release::{Settling, Stopped};
 use super::screen::Payload;
-use super::upstream::{Broken, Upcall};
-use crate::guard::assembly::{Assembly, End, Step};
+use super::upstream::Upcall;
+use crate::guard::assembly::{Assembly, Step};
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Ending;
-use crate::telemetry::ExchangeOutcome;
 use crate::wire::sse::{Decoder, Event};
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -34,7 +35,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::Sleep;
 
 /// How often a comment goes down while a stream is held, against idle timeouts on the way.
@@ -256,88 +257,6 @@ impl Relay {
         }
     }
 
-    /// Judges what came, and asks the ledger.
-    fn conclude(&mut self, last: Last) {
-        let Some(assembly) = self.assembly.take() else { return };
-        let began = Instant::now();
-        let (proposal, faults) = assembly.finish(End::Clean);
-        let tracked = self.passage.admitted().is_some();
-        let judged = release::judge(
-            &self.gateway,
-            &self.settings,
-            &self.cleared,
-            tracked,
-            &proposal,
-            faults,
-        );
-        match judged {
-            Ok(judged) => {
-                self.journal.notes(judged.notes());
-                let settling = judged.settle(&mut self.passage, &self.settings);
-                self.phase = Phase::Settling(settling, last);
-            }
-            Err(stopped) => self.stop(stopped),
-        }
-        self.journal.spends(began.elapsed());
-    }
-
-    fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
-        match settled {
-            Ok(released) => {
-                self.journal.notes(released.notes());
-                self.calls_released |= !self.hold.is_empty();
-                for wire in self.hold.release(&released) {
-                    self.outbox.push(wire);
-                }
-                self.phase = Phase::Answered;
-                if last.done {
-                    self.enter_tail();
-                }
-                self.outbox.push(last.wire);
-            }
-            Err(stopped) => self.stop(stopped),
-        }
-    }
-
-    /// The end of the answer is here: there is nothing left to abort.
-    fn enter_tail(&mut self) {
-        self.phase = Phase::Tail;
-        self.upcall.is_answered();
-    }
-
-    /// The upstream's connection broke, or nothing came for too long.
-    fn broken(&mut self, broken: Broken) {
-        match self.phase {
-            Phase::Open => {
-                let code = match broken {
-                    Broken::Timeout => Code::UpstreamTimeout,
-                    Broken::Invalid | Broken::Unreachable => Code::UpstreamInvalid,
-                };
-                self.stop(Stopped::upstream(code, broken.message()));
-            }
-            Phase::Answered | Phase::Tail | Phase::Failed => self.finish(),
-            Phase::Settling(..) | Phase::Over => {}
-        }
-    }
-
-    /// Nothing more will come.
-    fn finish(&mut self) {
-        match self.phase {
-            Phase::Open => self.conclude(Last::END),
-            Phase::Answered | Phase::Tail => {
-                self.phase = Phase::Over;
-                self.delivered();
-            }
-            Phase::Failed => {
-                self.phase = Phase::Over;
-                if let Some(flight) = self.passage.flight() {
-                    flight.close(Ending::UpstreamFailed);
-                }
-            }
-            Phase::Settling(..) | Phase::Over => {}
-        }
-    }
-
     /// An event that must not pass. Where the rule is a note, it passes like any other.
     fn refuse_event(&mut self, wire: Bytes, message: &str) {
         let fault = plain_fault(Code::BrokenStream, "", message);
@@ -347,34 +266,6 @@ impl Relay {
         } else {
             self.journal.notes(&[fault]);
             self.place(wire, true, true);
-        }
-    }
-
-    /// One error event in place of what is held and of what would follow; the upstream is told to stop.
-    fn stop(&mut self, stopped: Stopped) {
-        self.hold.discard();
-        self.upcall.cancel();
-        self.journal.refuses(&stopped.refusal);
-        self.outbox.push(stopped.refusal.event());
-        self.phase = Phase::Over;
-        if let Some(flight) = self.passage.flight() {
-            flight.close(stopped.ending);
-        }
-    }
-
-    /// The upstream says that it failed.
-    fn failed(&mut self) {
-        self.phase = Phase::Failed;
-        self.journal.ends(ExchangeOutcome::UpstreamError);
-        if let Some(flight) = self.passage.flight() {
-            flight.ends(Ending::UpstreamFailed);
-        }
-    }
-
-    fn delivered(&mut self) {
-        self.journal.ends(ExchangeOutcome::Delivered);
-        if let Some(flight) = self.passage.flight() {
-            flight.close(Ending::Delivered);
         }
     }
 

@@ -1,0 +1,122 @@
+//! How a stream ends: judged and settled, refused, broken off, failed upstream, or delivered.
+
+use super::{Last, Phase, Relay};
+use crate::guard::assembly::End;
+use crate::guard::fault::Code;
+use crate::ledger::event::Ending;
+use crate::proxy::release::{self, Released, Stopped};
+use crate::proxy::upstream::Broken;
+use crate::telemetry::ExchangeOutcome;
+use std::time::Instant;
+
+impl Relay {
+    /// Judges what came, and asks the ledger.
+    pub(super) fn conclude(&mut self, last: Last) {
+        let Some(assembly) = self.assembly.take() else { return };
+        let began = Instant::now();
+        let (proposal, faults) = assembly.finish(End::Clean);
+        let tracked = self.passage.admitted().is_some();
+        let judged = release::judge(
+            &self.gateway,
+            &self.settings,
+            &self.cleared,
+            tracked,
+            &proposal,
+            faults,
+        );
+        match judged {
+            Ok(judged) => {
+                self.journal.notes(judged.notes());
+                let settling = judged.settle(&mut self.passage, &self.settings);
+                self.phase = Phase::Settling(settling, last);
+            }
+            Err(stopped) => self.stop(stopped),
+        }
+        self.journal.spends(began.elapsed());
+    }
+
+    pub(super) fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
+        match settled {
+            Ok(released) => {
+                self.journal.notes(released.notes());
+                self.calls_released |= !self.hold.is_empty();
+                for wire in self.hold.release(&released) {
+                    self.outbox.push(wire);
+                }
+                self.phase = Phase::Answered;
+                if last.done {
+                    self.enter_tail();
+                }
+                self.outbox.push(last.wire);
+            }
+            Err(stopped) => self.stop(stopped),
+        }
+    }
+
+    /// The end of the answer is here: there is nothing left to abort.
+    pub(super) fn enter_tail(&mut self) {
+        self.phase = Phase::Tail;
+        self.upcall.is_answered();
+    }
+
+    /// The upstream's connection broke, or nothing came for too long.
+    pub(super) fn broken(&mut self, broken: Broken) {
+        match self.phase {
+            Phase::Open => {
+                let code = match broken {
+                    Broken::Timeout => Code::UpstreamTimeout,
+                    Broken::Invalid | Broken::Unreachable => Code::UpstreamInvalid,
+                };
+                self.stop(Stopped::upstream(code, broken.message()));
+            }
+            Phase::Answered | Phase::Tail | Phase::Failed => self.finish(),
+            Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn finish(&mut self) {
+        match self.phase {
+            Phase::Open => self.conclude(Last::END),
+            Phase::Answered | Phase::Tail => {
+                self.phase = Phase::Over;
+                self.delivered();
+            }
+            Phase::Failed => {
+                self.phase = Phase::Over;
+                if let Some(flight) = self.passage.flight() {
+                    flight.close(Ending::UpstreamFailed);
+                }
+            }
+            Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    /// One error event in place of what is held and of what would follow; the upstream is told to stop.
+    pub(super) fn stop(&mut self, stopped: Stopped) {
+        self.hold.discard();
+        self.upcall.cancel();
+        self.journal.refuses(&stopped.refusal);
+        self.outbox.push(stopped.refusal.event());
+        self.phase = Phase::Over;
+        if let Some(flight) = self.passage.flight() {
+            flight.close(stopped.ending);
+        }
+    }
+
+    /// The upstream says that it failed.
+    pub(super) fn failed(&mut self) {
+        self.phase = Phase::Failed;
+        self.journal.ends(ExchangeOutcome::UpstreamError);
+        if let Some(flight) = self.passage.flight() {
+            flight.ends(Ending::UpstreamFailed);
+        }
+    }
+
+    pub(super) fn delivered(&mut self) {
+        self.journal.ends(ExchangeOutcome::Delivered);
+        if let Some(flight) = self.passage.flight() {
+            flight.close(Ending::Delivered);
+        }
+    }
+}
