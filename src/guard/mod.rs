@@ -6,6 +6,7 @@
 pub mod arguments;
 pub mod assembly;
 pub mod fault;
+pub mod offer;
 pub mod pairing;
 pub mod proposal;
 pub mod schema;
