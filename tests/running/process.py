@@ -31,6 +31,11 @@ def binary():
     return str(max(built, key=lambda p: p.stat().st_mtime))
 
 
+def inherited():
+    """Our environment without what the program under test would take for its configuration."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("TIGERTALLY_")}
+
+
 class Process:
     """A server in a child process whose output is kept line by line, with the time of each line."""
 
@@ -39,7 +44,7 @@ class Process:
         self.lines = []
         self.grown = threading.Condition()
         self.child = subprocess.Popen(
-            argv, cwd=self.scratch.name, env={**os.environ, **(env or {})},
+            argv, cwd=self.scratch.name, env={**inherited(), **(env or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         threading.Thread(target=self._read, daemon=True).start()
         try:
