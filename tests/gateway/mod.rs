@@ -92,6 +92,7 @@ impl Upstream {
             .route(CHAT, axum::routing::post(chat))
             .layer(axum::extract::DefaultBodyLimit::disable())
             .fallback(|| async { "" });
+        #[expect(clippy::disallowed_methods, reason = "ends with the test's runtime")]
         tokio::spawn(async move { axum::serve(listener, router).await });
         Upstream { url, state }
     }
