@@ -1,0 +1,1 @@
+"""Starts the program under test and listens in on its connections; for every Python suite here."""
