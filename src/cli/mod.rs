@@ -1,4 +1,5 @@
 //! Command line.
+pub mod demo;
 pub mod scripted;
 use std::process::ExitCode;
 /// Runs the program.

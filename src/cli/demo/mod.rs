@@ -1,0 +1,57 @@
+//! `tigertally demo`: the story of one order query, played over real HTTP.
+//!
+//! It starts a scripted upstream and two guards in this process, and plays an application against
+//! them with a plain HTTP client: two model calls for an answer, a user who changes their mind, and
+//! each way in which a tool's result can be wrong. Every step says what it expects (status, code, and
+//! how many requests reached the model) and compares; the program ends with 0 only if all came out as
+//! told. So it is a first look for people and a smoke test for machines at once.
+
+mod agent;
+mod invitation;
+mod play;
+mod stage;
+mod story;
+mod timeline;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Plays the story; with `keep`, stays up afterwards for the reader to try things. 0 when every step
+/// came out as told, 1 otherwise.
+#[must_use]
+pub fn run(keep: bool) -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    runtime.block_on(async {
+        let stage = match stage::Stage::start().await {
+            Ok(stage) => stage,
+            Err(error) => return failed(&error),
+        };
+        let passed = match tell(&stage).await {
+            Ok(passed) => passed,
+            Err(error) => return failed(&error),
+        };
+        if keep {
+            let _ = writeln!(io::stdout(), "\n{}", invitation::text(&stage));
+            let _ = tokio::signal::ctrl_c().await;
+        }
+        stage.close().await;
+        if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
+}
+
+/// Plays the story to standard output; whether every step came out as told.
+async fn tell(stage: &stage::Stage) -> io::Result<bool> {
+    let mut timeline = timeline::Timeline::on_stdout();
+    timeline.opening(&stage.guard, &stage.upstream)?;
+    let mut play = play::Play::new(stage, timeline);
+    story::tell(&mut play).await?;
+    play.summary()
+}
+
+fn failed(error: &dyn std::fmt::Display) -> ExitCode {
+    let _ = writeln!(io::stderr(), "tigertally demo: {error}");
+    ExitCode::FAILURE
+}
