@@ -361,3 +361,11 @@ async fn the_other_routes_answer_and_are_recorded() {
     assert_eq!(response.status().as_u16(), 400);
     assert_eq!(upstream.seen().await["requests"], 1, "an unusable request is a request");
 }
+
+#[test]
+fn the_documented_script_is_a_script() {
+    let page = include_str!("../docs/scripted-upstream.md");
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    Script::parse(example).unwrap();
+}

@@ -78,6 +78,13 @@ pub(super) fn call(id: &str, order: &str) -> Value {
         "function": {"name": "get_order_status", "arguments": arguments}})
 }
 
+/// The order that a call asks for.
+pub(super) fn order_of(call: &Value) -> String {
+    let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+    let arguments: Value = serde_json::from_str(arguments).unwrap_or(Value::Null);
+    arguments["order_id"].as_str().unwrap_or("?").to_owned()
+}
+
 /// What the order service says.
 pub(super) fn found(order: &str, status: &str) -> String {
     json!({"ok": true, "order_id": order, "status": status}).to_string()

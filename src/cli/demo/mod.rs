@@ -29,7 +29,7 @@ pub fn run(keep: bool) -> ExitCode {
             Ok(stage) => stage,
             Err(error) => return failed(&error),
         };
-        let passed = match tell(&stage).await {
+        let passed = match tell(&stage, timeline::Timeline::on_stdout()).await {
             Ok(passed) => passed,
             Err(error) => return failed(&error),
         };
@@ -42,9 +42,8 @@ pub fn run(keep: bool) -> ExitCode {
     })
 }
 
-/// Plays the story to standard output; whether every step came out as told.
-async fn tell(stage: &stage::Stage) -> io::Result<bool> {
-    let mut timeline = timeline::Timeline::on_stdout();
+/// Plays the story; whether every step came out as told.
+async fn tell(stage: &stage::Stage, mut timeline: timeline::Timeline) -> io::Result<bool> {
     timeline.opening(&stage.guard, &stage.upstream)?;
     let mut play = play::Play::new(stage, timeline);
     story::tell(&mut play).await?;
@@ -54,4 +53,46 @@ async fn tell(stage: &stage::Stage) -> io::Result<bool> {
 fn failed(error: &dyn std::fmt::Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "tigertally demo: {error}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::stage::Stage;
+    use super::timeline::Timeline;
+    use parking_lot::Mutex;
+    use std::io::{self, Write};
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().clone()).unwrap()
+        }
+    }
+
+    /// The demo must notice a guard that guards nothing: here the model itself stands in its place.
+    #[tokio::test]
+    async fn without_a_guard_the_story_differs_and_says_where() {
+        let stage = Stage::unguarded().await.unwrap();
+        let page = Page::default();
+        let timeline = Timeline::new(Box::new(page.clone()), false);
+        assert!(!super::tell(&stage, timeline).await.unwrap());
+        let text = page.text();
+        assert_eq!(text.matches("DIFFERS").count(), 5, "{text}");
+        assert!(text.contains("told 422 stale and 0"), "{text}");
+        assert!(!text.contains('\x1b'), "no colours unless asked for");
+    }
 }

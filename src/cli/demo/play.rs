@@ -106,7 +106,7 @@ impl<'a> Play<'a> {
         let as_told = reply.status == told.status && reply.code.as_deref() == told.code;
         let (way, outcome) = match (told.code, told.upstream) {
             (None, _) => ("agent > model", said(&reply)),
-            (Some(_), 0) => ("agent > guard", "stopped; the model never saw it".to_owned()),
+            (Some(_), 0) => ("agent > guard", "stopped, not sent on".to_owned()),
             (Some(_), _) => ("model > guard", "withheld from the agent".to_owned()),
         };
         let verdict = match &reply.code {
@@ -211,10 +211,7 @@ impl<'a> Play<'a> {
 /// What the model said, in a line.
 fn said(reply: &Reply) -> String {
     match reply.calls.first() {
-        Some(call) => {
-            let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-            format!("calls get_order_status {arguments}")
-        }
+        Some(call) => format!("proposes get_order_status({})", agent::order_of(call)),
         None => format!("says: {}", reply.text),
     }
 }

@@ -104,10 +104,10 @@ async fn late_answer_once(play: &mut Play<'_>, streamed: bool) -> Outcome<()> {
     let result = with_result(&list_a, &a.calls, &found("ORDER-A", "in transit"));
     let result = Request { stream: streamed, ..thread.at(1, &result) };
     let before = play.stage.seen(&play.http).await;
-    let aborted = count(&before, "aborted");
     let http = play.http.clone();
     let pending = tokio::spawn(async move { agent::send(&http, &result).await });
     let writing = play.until(|seen| seen["open"] == 1).await;
+    let sent = play.requests().await - count(&before["requests"]);
     let what = format!("gen 1: A's result{how}");
     play.check("agent > model", &what, "the model is writing A's answer", writing)?;
     play.step("gen 2: Look up ORDER-B instead.", &thread.at(2, &list_b), PASSES).await?;
@@ -119,14 +119,18 @@ async fn late_answer_once(play: &mut Play<'_>, streamed: bool) -> Outcome<()> {
     if streamed {
         told.status = 200; // the head was sent before the user moved on
     }
-    // What the model saw was checked above.
-    play.judge(&format!("gen 1: A's answer{how}"), reply, 1, told)?;
-    let stopped = play.until(|seen| seen["open"] == 0 && count(seen, "aborted") > aborted).await;
+    play.judge(&format!("gen 1: A's answer{how}"), reply, sent, told)?;
+    let ended = |seen: &Value| seen["open"] == 0 && aborted(seen) == aborted(&before) + 1;
+    let stopped = play.until(ended).await;
     play.check("guard > model", "abort A's generation", "the model stopped writing", stopped)
 }
 
-fn count(seen: &Value, list: &str) -> usize {
-    seen[list].as_array().map_or(0, Vec::len)
+fn count(number: &Value) -> u64 {
+    number.as_u64().unwrap_or(0)
+}
+
+fn aborted(seen: &Value) -> usize {
+    seen["aborted"].as_array().map_or(0, Vec::len)
 }
 
 async fn wrong_results(play: &mut Play<'_>) -> Outcome<()> {
@@ -161,8 +165,10 @@ async fn late_result(play: &mut Play<'_>) -> Outcome<()> {
     // A wrong result is `mismatch` while the call is open and `late` once its time is up, and a
     // refusal leaves no trace: asking until the answer changes is a wait that cannot race.
     let wrong = with_result(&list, &first.calls, &found("ORDER-B", "delivered"));
+    let before = play.requests().await;
     let probe = play.while_answered(&thread.at(1, &wrong), "mismatch").await;
-    play.judge("(the agent waits until the deadline is past)", probe, 0, refused("late"))?;
+    let sent = play.requests().await - before;
+    play.judge("a wrong result, until the deadline is past", probe, sent, refused("late"))?;
     let result = with_result(&list, &first.calls, &found("ORDER-A", "in transit"));
     play.step("the right result, after the deadline", &thread.at(1, &result), refused("late"))
         .await?;

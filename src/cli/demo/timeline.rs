@@ -71,10 +71,10 @@ impl Timeline {
             Mark::Stopped => "33",
             Mark::Differs => "31",
         };
-        let verdict = self.paint(colour, &format!("{:<22}", line.verdict));
+        let verdict = self.paint(colour, &format!("{:<20}", line.verdict));
         writeln!(
             self.out,
-            "  {time:5.2}s  {:<14} {:<46} {verdict} {}",
+            "  {time:4.2}s  {:<13}  {:<43}  {verdict}  {}",
             line.way, line.what, line.outcome
         )
     }
