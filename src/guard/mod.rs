@@ -3,9 +3,12 @@
 //! Input is a view, output is a list of [`fault::Fault`]s; what is made of them is decided by
 //! [`verdict`]. No tokio, axum, clock or log.
 
+pub mod arguments;
 pub mod assembly;
 pub mod fault;
+pub mod offer;
 pub mod pairing;
 pub mod proposal;
 pub mod schema;
+mod slots;
 pub mod verdict;

@@ -219,6 +219,8 @@ pub enum Outcome {
     Refused(Refused),
     /// `Settle`, `Check`: still wanted; what is held may go down.
     Wanted,
+    /// `Settle`: no longer wanted, but the rule is a note: it goes down all the same.
+    Noted(Code),
     /// `Settle`, `Check`: no longer wanted: `stale_answer`, `overtaken`, or `budget_exhausted`.
     Withheld(Code),
     /// `Advance`: the generation now current, and what it ended.

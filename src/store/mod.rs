@@ -5,6 +5,12 @@
 //! again). A store that answers from a stale read, applies an event to half a state, or tells of an
 //! outcome before it is as durable as configured lets a stale refund through. When in doubt it must fail.
 
+pub mod memory;
+
+#[cfg(test)]
+mod contract;
+
+use crate::ledger::Conversation;
 use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Effects, Event, Transition};
 use crate::ledger::rules::Rules;
@@ -56,6 +62,13 @@ pub trait Store: Send + Sync {
 
     /// Forgets a conversation; what is in flight there is cancelled. Whether there was one.
     fn remove<'a>(&'a self, key: &'a ConversationKey) -> Answer<'a, bool>;
+
+    /// The state of a conversation as last committed, for reading.
+    fn read<'a>(&'a self, key: &'a ConversationKey) -> Answer<'a, Option<Conversation>>;
+
+    /// Lets time pass: fires deadlines and leases that fell due, and forgets what expired. To be called
+    /// about once a second; what it does is told to the [`Listener`].
+    fn sweep<'a>(&'a self, rules: &'a Arc<Rules>) -> Answer<'a, ()>;
 
     /// Whether it can be reached and written.
     fn ready(&self) -> Answer<'_, ()>;

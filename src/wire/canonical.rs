@@ -1,9 +1,520 @@
 //! A canonical walk over raw JSON: two texts that mean the same value give the same bytes.
 //!
 //! The relation is RFC 8785's (key order, white space, escapes and number spelling do not matter),
-//! but numbers that an IEEE double cannot hold compare as they are written. No tree is built.
+//! but integers compare as they are written: a 20-digit order number is not its neighbour, though an
+//! IEEE double cannot tell them apart.
+//!
+//! No tree is built. Keys can be sorted only when all are known, so a first pass notes where objects
+//! and their keys stand (a few bytes each, so that no body swells), and a second one feeds the text in
+//! that order. Both keep their own stack: nesting costs no recursion, and work grows with the length of
+//! the text, not with length times depth.
 
-/// Feeds `value`, a valid JSON value, to `sink` in canonical form.
+use super::json::{BodyFault, Kind, Piece, Text, escape_at, pieces};
+use super::scan::{Observer, Scanner};
+use std::fmt::{self, Write as _};
+
+/// Feeds `value`, a valid JSON value, to `sink` in canonical form. Never feeds a 0 byte.
+///
+/// What is not valid JSON is fed as it stands, behind a byte that no JSON begins with.
 pub fn feed(value: &str, sink: &mut impl FnMut(&[u8])) {
-    sink(value.as_bytes());
+    let mut out = Out { sink, small: [0; SMALL], filled: 0 };
+    match Objects::of(value) {
+        Some(objects) => objects.feed(&mut out),
+        None => out.invalid(value),
+    }
+    out.flush();
+}
+
+/// Where the objects of a value stand, in the order of the text; empty ones are left out.
+struct Objects<'a> {
+    text: &'a str,
+    objects: Vec<Object>,
+    /// Offsets of keys. Those of one object are together, and sorted.
+    keys: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Object {
+    at: u32,
+    end: u32,
+    first_key: u32,
+    key_count: u32,
+}
+
+impl<'a> Objects<'a> {
+    /// `None` when the text is not one JSON value (or is longer than any body may be).
+    fn of(text: &'a str) -> Option<Self> {
+        u32::try_from(text.len()).ok()?;
+        let mut scanner = Scanner::new(text, usize::MAX);
+        let objects = Objects { text, objects: Vec::new(), keys: Vec::new() };
+        let mut survey = Survey { objects, open: Vec::new(), pending: Vec::new() };
+        scanner.walk(&mut survey).ok()?;
+        scanner.end().ok()?;
+        Some(survey.objects)
+    }
+
+    /// The object that begins at an offset, unless it is empty.
+    fn at(&self, at: usize) -> Option<Object> {
+        let found = self.objects.binary_search_by_key(&at, |object| object.at as usize).ok()?;
+        self.objects.get(found).copied()
+    }
+
+    fn feed(&self, out: &mut Out<'_, impl FnMut(&[u8])>) {
+        let mut open = Vec::new();
+        let mut at = 0;
+        // The text is known to be valid, so each step finds what it expects; an error ends the walk.
+        while let Ok(next) = self.value(at, &mut open, out) {
+            match self.after(next, &mut open, out) {
+                Some(next) => at = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Feeds what begins at an offset, down to the first scalar or empty container in it, and opens
+    /// the containers on the way; where that scalar ends.
+    fn value(
+        &self,
+        at: usize,
+        open: &mut Vec<Open>,
+        out: &mut Out<'_, impl FnMut(&[u8])>,
+    ) -> Result<usize, BodyFault> {
+        let mut at = at;
+        loop {
+            let mut scanner = Scanner::from(self.text, at);
+            match scanner.kind()? {
+                Kind::String => out.string(&scanner.text()?),
+                Kind::Number => out.number(scanner.number()?),
+                Kind::Null | Kind::Bool => out.put(scanner.skip()?.raw.as_bytes()),
+                Kind::Array => {
+                    if let Some(end) = scanner.empty_array() {
+                        out.put(b"[]");
+                        return Ok(end);
+                    }
+                    out.put(b"[");
+                    open.push(Open::Array);
+                    at = scanner.offset();
+                    continue;
+                }
+                Kind::Object => {
+                    let Some(object) = self.at(scanner.offset()) else {
+                        out.put(b"{}");
+                        return scanner.skip().map(|_| scanner.offset());
+                    };
+                    out.put(b"{");
+                    open.push(Open::Object { object, fed: 1 });
+                    at = self.key(object.first_key, out)?;
+                    continue;
+                }
+            }
+            return Ok(scanner.offset());
+        }
+    }
+
+    /// Feeds what stands between a value and the next; where that is, or `None` at the end.
+    fn after(
+        &self,
+        mut at: usize,
+        open: &mut Vec<Open>,
+        out: &mut Out<'_, impl FnMut(&[u8])>,
+    ) -> Option<usize> {
+        loop {
+            match open.last_mut()? {
+                Open::Array => {
+                    let mut scanner = Scanner::from(self.text, at);
+                    at = scanner.mark() + 1;
+                    if self.text.as_bytes().get(at - 1) == Some(&b',') {
+                        out.put(b",");
+                        return Some(at);
+                    }
+                    out.put(b"]");
+                }
+                Open::Object { object, fed } if *fed < object.key_count => {
+                    let key = object.first_key + *fed;
+                    *fed += 1;
+                    out.put(b",");
+                    return self.key(key, out).ok();
+                }
+                Open::Object { object, .. } => {
+                    at = object.end as usize;
+                    out.put(b"}");
+                }
+            }
+            open.pop();
+        }
+    }
+
+    /// Feeds a key and its colon; where its value begins.
+    fn key(&self, key: u32, out: &mut Out<'_, impl FnMut(&[u8])>) -> Result<usize, BodyFault> {
+        let at = self.keys.get(key as usize).copied().unwrap_or_default();
+        let mut scanner = Scanner::from(self.text, at as usize);
+        out.string(&scanner.key()?);
+        out.put(b":");
+        Ok(scanner.offset())
+    }
+}
+
+/// A container that is being fed.
+enum Open {
+    Array,
+    Object {
+        object: Object,
+        /// How many of its keys are fed.
+        fed: u32,
+    },
+}
+
+/// The first pass.
+struct Survey<'a> {
+    objects: Objects<'a>,
+    /// For each open object: where it begins, its entry once it has a key, its first pending key.
+    open: Vec<(usize, Option<usize>, usize)>,
+    /// Keys of the open objects.
+    pending: Vec<u32>,
+}
+
+// Every offset fits: the text was measured first.
+#[expect(clippy::cast_possible_truncation, reason = "no offset is above the measured length")]
+impl<'a> Observer<'a> for Survey<'a> {
+    fn object(&mut self, at: usize) {
+        self.open.push((at, None, self.pending.len()));
+    }
+
+    fn key(&mut self, _: Text<'a>, at: usize) -> Result<(), BodyFault> {
+        if let Some((begin, entry, _)) = self.open.last_mut() {
+            if entry.is_none() {
+                *entry = Some(self.objects.objects.len());
+                let at = *begin as u32;
+                self.objects.objects.push(Object { at, end: 0, first_key: 0, key_count: 0 });
+            }
+            self.pending.push(at as u32);
+        }
+        Ok(())
+    }
+
+    fn end_object(&mut self, end: usize) {
+        let Some((_, Some(entry), first)) = self.open.pop() else { return };
+        let Objects { text, objects, keys } = &mut self.objects;
+        let own = &mut self.pending[first..];
+        // Stable: where a key stands twice, the order of the two values is part of the value.
+        own.sort_by(|&a, &b| units_at(text, a).cmp(units_at(text, b)));
+        if let Some(object) = objects.get_mut(entry) {
+            object.end = end as u32;
+            object.first_key = keys.len() as u32;
+            object.key_count = own.len() as u32;
+        }
+        keys.extend_from_slice(own);
+        self.pending.truncate(first);
+    }
+}
+
+/// The UTF-16 code units of the key at an offset: what RFC 8785 sorts by.
+fn units_at(text: &str, at: u32) -> impl Iterator<Item = u16> {
+    let key = Scanner::from(text, at as usize).text().map_or("", |key| key.raw());
+    pieces(key).flat_map(|piece| {
+        let (plain, own) = match piece {
+            Piece::Plain(plain) => (plain, [None, None]),
+            Piece::Lone(unit) => ("", [Some(unit), None]),
+            Piece::Char(character) => {
+                let mut units = [0; 2];
+                let mut units = character.encode_utf16(&mut units).iter().copied();
+                ("", [units.next(), units.next()])
+            }
+        };
+        plain.encode_utf16().chain(own.into_iter().flatten())
+    })
+}
+
+const SMALL: usize = 256;
+
+/// Gathers small pieces, so that the sink is called a few times and not once a token.
+struct Out<'s, S> {
+    sink: &'s mut S,
+    small: [u8; SMALL],
+    filled: usize,
+}
+
+impl<S: FnMut(&[u8])> Out<'_, S> {
+    fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() > SMALL - self.filled {
+            self.flush();
+        }
+        if bytes.len() > SMALL {
+            (self.sink)(bytes);
+        } else {
+            self.small[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+            self.filled += bytes.len();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.filled > 0 {
+            (self.sink)(&self.small[..self.filled]);
+            self.filled = 0;
+        }
+    }
+
+    /// A string in RFC 8785's form: only what must be escaped is, in its shortest way.
+    fn string(&mut self, text: &Text<'_>) {
+        self.put(b"\"");
+        if text.is_escaped() {
+            self.escaped(text.raw());
+        } else {
+            self.put(text.raw().as_bytes());
+        }
+        self.put(b"\"");
+    }
+
+    /// All two-character escapes but `\/` are canonical as they stand, and so is the text around them:
+    /// only the rest is spelled anew.
+    fn escaped(&mut self, raw: &str) {
+        let bytes = raw.as_bytes();
+        let (mut fed, mut at) = (0, 0);
+        while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+            let escape = at + found;
+            at = escape + 2;
+            if let Some(b'u' | b'/') = bytes.get(escape + 1) {
+                let (piece, length) = escape_at(raw, escape);
+                self.put(&bytes[fed..escape]);
+                self.piece(piece);
+                at = escape + length;
+                fed = at;
+            }
+        }
+        self.put(&bytes[fed..]);
+    }
+
+    fn piece(&mut self, piece: Piece<'_>) {
+        let character = match piece {
+            Piece::Plain(text) => return self.put(text.as_bytes()),
+            Piece::Lone(unit) => return self.write(format_args!("\\u{unit:04x}")),
+            Piece::Char(character) => character,
+        };
+        match character {
+            '"' => self.put(b"\\\""),
+            '\\' => self.put(b"\\\\"),
+            '\u{8}' => self.put(b"\\b"),
+            '\u{c}' => self.put(b"\\f"),
+            '\n' => self.put(b"\\n"),
+            '\r' => self.put(b"\\r"),
+            '\t' => self.put(b"\\t"),
+            '\0'..='\u{1f}' => self.write(format_args!("\\u{:04x}", u32::from(character))),
+            _ => self.put(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+
+    fn number(&mut self, literal: &str) {
+        /// From here on ECMAScript, and so RFC 8785, writes an exponent.
+        const EXPONENT_FROM: f64 = 1e21;
+        if !literal.contains(['.', 'e', 'E']) {
+            return self.put(if literal == "-0" { b"0" } else { literal.as_bytes() });
+        }
+        match literal.parse::<f64>() {
+            Ok(0.0) => self.put(b"0"),
+            // A whole number is the same in either spelling: `1e2`, `100.0`, `100`.
+            Ok(value) if value.fract() == 0.0 && value.abs() < EXPONENT_FROM => {
+                self.write(format_args!("{value}"));
+            }
+            Ok(value) if value.is_finite() => self.write(format_args!("{value:e}")),
+            _ => self.put(literal.as_bytes()),
+        }
+    }
+
+    fn invalid(&mut self, text: &str) {
+        self.put(&[1]);
+        for (position, piece) in text.split('\0').enumerate() {
+            if position > 0 {
+                self.put(b"\\u0000");
+            }
+            self.put(piece.as_bytes());
+        }
+    }
+
+    fn write(&mut self, text: fmt::Arguments<'_>) {
+        // Writing here does not fail.
+        let _ = self.write_fmt(text);
+    }
+}
+
+impl<S: FnMut(&[u8])> fmt::Write for Out<'_, S> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    fn canonical(text: &str) -> String {
+        let mut out = Vec::new();
+        feed(text, &mut |bytes| out.extend_from_slice(bytes));
+        assert!(!out.contains(&0));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn equal_values_in_other_spellings() {
+        let table = [
+            (" null ", "null"),
+            (r#"{"b":1, "a" : [ true ,false,{ } , [ ]]}"#, r#"{"a":[true,false,{},[]],"b":1}"#),
+            (r#""\u00e9\/\u000a\u0001\"\\""#, "\"é/\\n\\u0001\\\"\\\\\""),
+            (r#""\uD83D\uDE00""#, "\"😀\""),
+            (r#""a\uD83D""#, r#""a\ud83d""#),
+            (
+                r#"{"z":{"y":{"b":[{"d":1,"c":2}],"a":0},"x":1},"\u0061":0}"#,
+                r#"{"a":0,"z":{"x":1,"y":{"a":0,"b":[{"c":2,"d":1}]}}}"#,
+            ),
+            // RFC 8785, section 3.2.3: sorted by UTF-16 code units.
+            (
+                "{\"\u{20ac}\":1,\"\\r\":2,\"\u{fb33}\":3,\"1\":4,\"\u{1f600}\":5,\"\u{80}\":6,\"\u{f6}\":7}",
+                "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"\u{f6}\":7,\"\u{20ac}\":1,\"\u{1f600}\":5,\"\u{fb33}\":3}",
+            ),
+            ("1.0", "1"),
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("0e5", "0"),
+            ("1e2", "100"),
+            ("1E+2", "100"),
+            ("120000.0", "120000"),
+            ("0.10", "1e-1"),
+            ("1e-1", "1e-1"),
+            ("1e20", "100000000000000000000"),
+            ("100000000000000000000", "100000000000000000000"),
+            ("1e22", "1e22"),
+            ("1.50", "1.5e0"),
+            ("12345678901234567890123", "12345678901234567890123"),
+            ("1e999", "1e999"),
+            ("9007199254740993", "9007199254740993"),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(canonical(text), wanted, "{text}");
+            assert_eq!(canonical(wanted), wanted, "not a fixed point: {wanted}");
+        }
+    }
+
+    #[test]
+    fn different_values_differ() {
+        let table = [
+            ("9007199254740993", "9007199254740992"),
+            ("1", "\"1\""),
+            ("null", "\"null\""),
+            ("[[1],2]", "[[1,2]]"),
+            (r#"{"a":1,"a":2}"#, r#"{"a":2,"a":1}"#),
+            (r#""\\ud83d""#, r#""\ud83d""#),
+            ("[]", "{}"),
+            ("[1,2]", "[2,1]"),
+            (r#""\u0000""#, r#""""#),
+            ("1e999", "1e998"),
+        ];
+        for (one, other) in table {
+            assert_ne!(canonical(one), canonical(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn long_texts_go_through_in_one_piece() {
+        let text = format!("\"{}\"", "x".repeat(100_000));
+        let mut longest = 0;
+        feed(&text, &mut |bytes| longest = longest.max(bytes.len()));
+        assert_eq!(longest, 100_000);
+    }
+
+    #[test]
+    fn what_is_not_json_is_kept_apart() {
+        assert_eq!(canonical("{\"a\":\u{0}"), "\u{1}{\"a\":\\u0000");
+        assert_ne!(canonical("[1"), canonical("[1]"));
+    }
+
+    #[test]
+    fn deep_nesting_takes_linear_work() {
+        // Quadratic work, or recursion, would not come to an end here.
+        let deep = format!("{}1{}", "{\"b\":1,\"a\":[".repeat(200_000), "]}".repeat(200_000));
+        assert!(canonical(&deep).ends_with("],\"b\":1}],\"b\":1}"));
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_filter("finite", |x| x.is_finite()).prop_map(Value::from),
+            "[ -~é中😀\u{0}-\u{1f}]{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map("[a-cé😀\u{fb33}\n\"]{0,2}", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The same value spelled otherwise: keys backwards, white space, every character escaped.
+    fn respelled(value: &Value, escape: bool, out: &mut String) {
+        let text = |text: &str| {
+            let units = text.encode_utf16().map(|unit| format!("\\u{unit:04X}"));
+            if escape {
+                format!("\"{}\"", units.collect::<String>())
+            } else {
+                Value::from(text).to_string()
+            }
+        };
+        match value {
+            Value::String(string) => out.push_str(&text(string)),
+            Value::Array(items) => {
+                out.push('[');
+                for (position, item) in items.iter().enumerate() {
+                    out.push_str(if position > 0 { " ,\n" } else { " " });
+                    respelled(item, escape, out);
+                }
+                out.push(']');
+            }
+            Value::Object(members) => {
+                out.push('{');
+                for (position, (key, item)) in members.iter().rev().enumerate() {
+                    out.push_str(if position > 0 { "\t," } else { "\r" });
+                    out.push_str(&text(key));
+                    out.push_str(" : ");
+                    respelled(item, escape, out);
+                }
+                out.push('}');
+            }
+            other => out.push_str(&other.to_string()),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn spelling_does_not_matter(value in value(), escape in any::<bool>()) {
+            let mut other = String::new();
+            respelled(&value, escape, &mut other);
+            let canonical_text = canonical(&value.to_string());
+            prop_assert_eq!(canonical(&other), &*canonical_text);
+            prop_assert_eq!(canonical(&canonical_text), canonical_text);
+        }
+
+        #[test]
+        fn values_differ_as_their_canonical_forms_do(one in value(), other in value()) {
+            let (a, b) = (canonical(&one.to_string()), canonical(&other.to_string()));
+            // Read back, a canonical form is the value again; integers and floats of one value are one.
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            prop_assert_eq!(a == b, read(&a) == read(&b));
+        }
+
+        #[test]
+        fn a_changed_leaf_changes_the_form(value in value(), name in "[a-z]{1,3}") {
+            let wrapped = |leaf: Value| canonical(&serde_json::json!({"k": value, "l": [leaf]}).to_string());
+            prop_assert_ne!(wrapped(Value::from(name.clone())), wrapped(Value::from(format!("{name}!"))));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in any::<String>()) {
+            canonical(&text);
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! The borrowed view of one `chat.completion.chunk`.
+//!
+//! This is read once per token, so the usual chunk (one choice, at most one fragment) allocates nothing.
 
-use super::json::{BodyFault, Field};
+use super::call::{self, ToolCall};
+use super::json::{BodyFault, Field, Kind, utf8};
+use super::scan::Scanner;
 use smallvec::SmallVec;
 
 /// One stream chunk: only what is judged.
@@ -48,9 +52,153 @@ impl<'a> Chunk<'a> {
     /// Reads one event's payload. Allocates nothing for a chunk of one choice and one fragment.
     ///
     /// # Errors
-    /// When it is not exactly one JSON object of that shape.
+    /// When it is not exactly one JSON object of that shape, is nested deeper than `max_depth`, or
+    /// repeats a key in an object that is judged.
     pub fn parse(payload: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let _ = (payload, max_depth);
-        Err(BodyFault { path: String::new(), offset: 0, reason: "not built yet" })
+        let mut scanner = Scanner::new(utf8(payload)?, max_depth);
+        let mut chunk = Chunk::default();
+        scanner.object(|value, key| {
+            match key {
+                "id" => chunk.id = value.field()?,
+                "error" => chunk.error = !matches!(value.field()?, Field::Null),
+                "choices" => call::each(value, |value, _| {
+                    chunk.choices.push(choice(value)?);
+                    Ok(())
+                })?,
+                _ => drop(value.skip()?),
+            }
+            Ok(())
+        })?;
+        scanner.end()?;
+        Ok(chunk)
+    }
+}
+
+fn choice<'a>(value: &mut Scanner<'a>) -> Result<ChunkChoice<'a>, BodyFault> {
+    let mut choice = ChunkChoice::default();
+    value.object(|value, key| {
+        match key {
+            "index" => choice.index = call::index(value)?.unwrap_or(0),
+            "finish_reason" => choice.finish_reason = value.field()?,
+            "delta" => delta(value, &mut choice)?,
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(choice)
+}
+
+fn delta<'a>(value: &mut Scanner<'a>, choice: &mut ChunkChoice<'a>) -> Result<(), BodyFault> {
+    if value.kind()? == Kind::Null {
+        return value.skip().map(drop);
+    }
+    value.object(|value, key| {
+        match key {
+            "tool_calls" => call::each(value, |value, _| {
+                choice.tool_calls.push(fragment(value)?);
+                Ok(())
+            })?,
+            "function_call" => {
+                choice.function_call = call::legacy(value)?.map(|call| Fragment::new(call, None));
+            }
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })
+}
+
+fn fragment<'a>(value: &mut Scanner<'a>) -> Result<Fragment<'a>, BodyFault> {
+    let mut index = None;
+    let call = call::read(value, |value| {
+        index = call::index(value)?;
+        Ok(())
+    })?;
+    Ok(Fragment::new(call, index))
+}
+
+impl<'a> Fragment<'a> {
+    fn new(call: ToolCall<'a>, index: Option<u64>) -> Self {
+        let ToolCall { id, kind, name, arguments, custom } = call;
+        Fragment { index, id, kind, name, arguments, custom }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(payload: &str) -> Result<Chunk<'_>, BodyFault> {
+        Chunk::parse(payload.as_bytes(), 16)
+    }
+
+    #[test]
+    fn reads_a_fragment_without_spilling() {
+        let chunk = parse(
+            r#"{"id":"x","choices":[{"index":2,"delta":{"role":null,"content":null,"tool_calls":[
+            {"id":null,"index":1,"type":"function","function":{"name":null,"arguments":"\": \""}}]},
+            "logprobs":null,"finish_reason":null}],"usage":null}"#,
+        )
+        .unwrap();
+        assert!(!chunk.choices.spilled() && !chunk.choices[0].tool_calls.spilled());
+        let choice = &chunk.choices[0];
+        assert!(choice.index == 2 && matches!(choice.finish_reason, Field::Null));
+        let fragment = &choice.tool_calls[0];
+        assert!(fragment.index == Some(1) && fragment.arguments.is("\": \""));
+        assert!(matches!((fragment.id, fragment.name), (Field::Null, Field::Null)));
+    }
+
+    #[test]
+    fn chunks_without_calls_pass() {
+        for payload in [
+            "{}",
+            r#"{"choices":[],"usage":{"total_tokens":1}}"#,
+            r#"{"choices":null}"#,
+            r#"{"choices":[{"index":0,"delta":null,"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"content":"a \ud83d b","tool_calls":null}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[]}}]}"#,
+        ] {
+            let chunk = parse(payload).unwrap();
+            assert!(
+                !chunk.error && chunk.choices.iter().all(|choice| choice.tool_calls.is_empty())
+            );
+        }
+        assert!(parse(r#"{"error":{"message":"x"}}"#).unwrap().error);
+    }
+
+    #[test]
+    fn legacy_and_custom_fragments() {
+        let chunk = parse(
+            r#"{"choices":[{"delta":{"function_call":{"arguments":"{"}}},{"index":1,"delta":{
+            "tool_calls":[{"index":null,"custom":{"input":"ls"}}]}}]}"#,
+        )
+        .unwrap();
+        assert!(chunk.choices[0].function_call.as_ref().unwrap().arguments.is("{"));
+        let custom = &chunk.choices[1].tool_calls[0];
+        assert!(custom.custom && custom.index.is_none() && custom.arguments.is("ls"));
+    }
+
+    #[test]
+    fn a_wrong_shape_is_refused() {
+        for payload in [
+            "[DONE]",
+            "",
+            "{} {}",
+            r#"{"choices":[null]}"#,
+            r#"{"choices":[{"delta":"x"}]}"#,
+            r#"{"choices":[{"index":0.5}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"index":1}]}}]}"#,
+            r#"{"choices":[{"delta":{},"delta":{}}]}"#,
+        ] {
+            assert!(parse(payload).is_err(), "{payload}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in any::<Vec<u8>>()) {
+            let _ = Chunk::parse(&bytes, 16);
+        }
     }
 }

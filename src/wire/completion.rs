@@ -1,23 +1,24 @@
 //! The borrowed view of a whole `chat.completion`.
 
-use super::json::{BodyFault, Field};
-use super::request::ToolCall;
+use super::call::{self, ToolCall};
+use super::json::{BodyFault, Field, Kind, utf8};
+use super::scan::Scanner;
 
 /// A whole completion: only what is judged.
 #[derive(Debug, Default)]
 pub struct Completion<'a> {
     /// `id`
     pub id: Field<'a>,
-    /// `choices`
+    /// `choices`; empty when absent or null.
     pub choices: Vec<Choice<'a>>,
-    /// Whether an `error` member stands in place of a completion.
+    /// Whether an `error` member that is not null stands in place of a completion.
     pub error: bool,
 }
 
 /// One choice.
 #[derive(Debug, Default)]
 pub struct Choice<'a> {
-    /// `index`, its position when absent.
+    /// `index`, its position when absent or null.
     pub index: u64,
     /// `finish_reason`
     pub finish_reason: Field<'a>,
@@ -31,9 +32,124 @@ impl<'a> Completion<'a> {
     /// Reads a completion in one pass.
     ///
     /// # Errors
-    /// When it is not a JSON object of that shape.
+    /// When it is not a JSON object of that shape, is nested deeper than `max_depth`, or repeats a key
+    /// in an object that is judged.
     pub fn parse(body: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let _ = (body, max_depth);
-        Err(BodyFault { path: String::new(), offset: 0, reason: "not built yet" })
+        let mut scanner = Scanner::new(utf8(body)?, max_depth);
+        let mut completion = Completion::default();
+        scanner.object(|value, key| {
+            match key {
+                "id" => completion.id = value.field()?,
+                "error" => completion.error = !matches!(value.field()?, Field::Null),
+                "choices" => completion.choices = choices(value)?,
+                _ => drop(value.skip()?),
+            }
+            Ok(())
+        })?;
+        scanner.end()?;
+        Ok(completion)
+    }
+}
+
+fn choices<'a>(value: &mut Scanner<'a>) -> Result<Vec<Choice<'a>>, BodyFault> {
+    let mut choices = Vec::new();
+    call::each(value, |value, position| {
+        choices.push(choice(value, position as u64)?);
+        Ok(())
+    })?;
+    Ok(choices)
+}
+
+fn choice<'a>(value: &mut Scanner<'a>, position: u64) -> Result<Choice<'a>, BodyFault> {
+    let mut choice = Choice { index: position, ..Choice::default() };
+    value.object(|value, key| {
+        match key {
+            "index" => choice.index = call::index(value)?.unwrap_or(position),
+            "finish_reason" => choice.finish_reason = value.field()?,
+            "message" => message(value, &mut choice)?,
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(choice)
+}
+
+fn message<'a>(value: &mut Scanner<'a>, choice: &mut Choice<'a>) -> Result<(), BodyFault> {
+    if value.kind()? == Kind::Null {
+        return value.skip().map(drop);
+    }
+    value.object(|value, key| {
+        match key {
+            "tool_calls" => choice.tool_calls = call::list(value)?,
+            "function_call" => choice.function_call = call::legacy(value)?,
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn parse(body: &str) -> Result<Completion<'_>, BodyFault> {
+        Completion::parse(body.as_bytes(), 16)
+    }
+
+    #[test]
+    fn reads_every_choice_and_call() {
+        let body = r#"{"id":"x","choices":[
+            {"index":1,"finish_reason":"tool_calls","message":{"content":"","tool_calls":[
+                {"id":"a","index":0,"type":"function","function":{"name":"f","arguments":"{}"}},
+                {"id":"b","type":"function","function":{"name":"g","arguments":null}}]}},
+            {"finish_reason":null,"message":{"tool_calls":null,"function_call":{"name":"old","arguments":"{}"}}},
+            {"index":null,"message":null}
+        ],"usage":{"a":1,"a":2},"error":null}"#;
+        let completion = parse(body).unwrap();
+        assert!(completion.id.is("x") && !completion.error);
+        let [first, second, third] = completion.choices.as_slice() else { unreachable!() };
+        assert!(first.index == 1 && first.finish_reason.is("tool_calls"));
+        assert!(first.tool_calls.len() == 2 && first.tool_calls[1].name.is("g"));
+        assert!(matches!(first.tool_calls[1].arguments, Field::Null));
+        assert!(second.index == 1 && second.tool_calls.is_empty());
+        assert!(second.function_call.as_ref().is_some_and(|call| call.name.is("old")));
+        assert!(third.index == 2 && third.function_call.is_none());
+    }
+
+    #[test]
+    fn an_error_and_nothing_are_told_apart() {
+        assert!(parse(r#"{"error":{"message":"x"}}"#).unwrap().error);
+        assert!(parse(r#"{"error":"x"}"#).unwrap().error);
+        let nothing = parse("{}").unwrap();
+        assert!(!nothing.error && nothing.choices.is_empty());
+        assert!(parse(r#"{"choices":null}"#).unwrap().choices.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_shape_is_told_by_its_path() {
+        let table = [
+            ("[]", ""),
+            ("", ""),
+            (r#"{"choices":{}}"#, "choices"),
+            (r#"{"choices":[1]}"#, "choices[0]"),
+            (r#"{"choices":[{"index":-1}]}"#, "choices[0].index"),
+            (r#"{"choices":[{"index":"0"}]}"#, "choices[0].index"),
+            (r#"{"choices":[{"message":[]}]}"#, "choices[0].message"),
+            (r#"{"choices":[{"message":{"tool_calls":{}}}]}"#, "choices[0].message.tool_calls"),
+            (r#"{"choices":[],"choices":[]}"#, "choices"),
+            (r#"{"choices":[{"message":{},"message":{}}]}"#, "choices[0].message"),
+            (
+                r#"{"choices":[{"message":{"tool_calls":[],"tool_calls":[]}}]}"#,
+                "choices[0].message.tool_calls",
+            ),
+            (
+                r#"{"choices":[{"message":{"tool_calls":[{"function":{"arguments":"","arguments":""}}]}}]}"#,
+                "choices[0].message.tool_calls[0].function.arguments",
+            ),
+        ];
+        for (body, path) in table {
+            assert_eq!(parse(body).unwrap_err().path, path, "{body}");
+        }
     }
 }

@@ -1,6 +1,10 @@
-//! A borrowed JSON scanner: validates, finds and skips, but builds no tree.
+//! The words of the JSON scanner: kinds, strings as they were sent, and what can be wrong.
+//!
+//! Nothing here is a tree. A [`Text`] is the bytes between two quotes, decoded only when someone
+//! asks; [`super::scan`] finds and skips.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// What a JSON value is, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +23,24 @@ pub enum Kind {
     Object,
 }
 
+impl Kind {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Null => "null",
+            Kind::Bool => "a boolean",
+            Kind::Number => "a number",
+            Kind::String => "a string",
+            Kind::Array => "a list",
+            Kind::Object => "an object",
+        }
+    }
+}
+
 /// A JSON string as it was sent: what stands between the quotes, escapes and all.
+///
+/// Only the scanner makes one, so its escapes are known to be whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     raw: &'a str,
@@ -27,17 +48,120 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
+    pub(super) fn new(raw: &'a str, escaped: bool) -> Self {
+        Text { raw, escaped }
+    }
+
     /// The bytes between the quotes, undecoded.
     #[must_use]
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// The string it stands for. A lone surrogate keeps its escape (`\ud83d`): it has no UTF-8 form.
+    /// Whether an escape stands in it, so that its raw text is not the string itself.
+    #[must_use]
+    pub fn is_escaped(&self) -> bool {
+        self.escaped
+    }
+
+    /// Whether it is `""`.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The string it stands for. A lone surrogate keeps its escape, in lower case (`\ud83d`): it has
+    /// no UTF-8 form.
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
-        Cow::Borrowed(self.raw)
+        if !self.escaped {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut out = String::with_capacity(self.raw.len());
+        for piece in pieces(self.raw) {
+            match piece {
+                Piece::Plain(text) => out.push_str(text),
+                Piece::Char(character) => out.push(character),
+                Piece::Lone(unit) => {
+                    // Writing to a String does not fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+        Cow::Owned(out)
     }
+
+    /// Whether it stands for `other`. Allocates only when it is escaped.
+    #[must_use]
+    pub fn is(&self, other: &str) -> bool {
+        if self.escaped { self.decode() == other } else { self.raw == other }
+    }
+
+    /// Whether both stand for the same string. Allocates only when one is escaped.
+    #[must_use]
+    pub fn same(&self, other: &Text<'_>) -> bool {
+        if self.escaped { other.is(&self.decode()) } else { other.is(self.raw) }
+    }
+}
+
+/// A part of a JSON string: plain text, or what one escape stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// A stretch without escapes.
+    Plain(&'a str),
+    /// The character of an escape, or of a pair of surrogate escapes.
+    Char(char),
+    /// A surrogate without its partner.
+    Lone(u16),
+}
+
+/// The parts of a string whose escapes are known to be whole.
+pub(super) fn pieces(raw: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
+        let plain = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        let (piece, length) = match rest.split_at(plain) {
+            ("", _) => escape_at(raw, at),
+            (text, _) => (Piece::Plain(text), plain),
+        };
+        at += length;
+        Some(piece)
+    })
+}
+
+/// Reads the escape at an offset: what it stands for and its length.
+pub(super) fn escape_at(raw: &str, at: usize) -> (Piece<'_>, usize) {
+    let text = raw.get(at..).unwrap_or_default();
+    let character = match text.as_bytes().get(1) {
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'u') => return unicode_escape(text),
+        // `\"`, `\\` and `\/` stand for their second character.
+        Some(&other) => char::from(other),
+        None => '\\',
+    };
+    (Piece::Char(character), 2)
+}
+
+fn unicode_escape(text: &str) -> (Piece<'_>, usize) {
+    let unit = unit_at(text, 2).unwrap_or_default();
+    if let Some(character) = char::from_u32(u32::from(unit)) {
+        return (Piece::Char(character), 6);
+    }
+    let partner = if text.get(6..8) == Some("\\u") { unit_at(text, 8) } else { None };
+    let pair = char::decode_utf16([Some(unit), partner].into_iter().flatten()).next();
+    match pair {
+        Some(Ok(character)) => (Piece::Char(character), 12),
+        _ => (Piece::Lone(unit), 6),
+    }
+}
+
+fn unit_at(text: &str, at: usize) -> Option<u16> {
+    u16::from_str_radix(text.get(at..at + 4)?, 16).ok()
 }
 
 /// A member that ought to be a string.
@@ -54,6 +178,42 @@ pub enum Field<'a> {
     Other(Kind),
 }
 
+impl<'a> Field<'a> {
+    /// The string, when it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<Text<'a>> {
+        match self {
+            Field::Text(text) => Some(*text),
+            Field::Absent | Field::Null | Field::Other(_) => None,
+        }
+    }
+
+    /// Whether it is a string that stands for `other`.
+    #[must_use]
+    pub fn is(&self, other: &str) -> bool {
+        self.text().is_some_and(|text| text.is(other))
+    }
+
+    /// Whether a non-empty string stands here.
+    #[must_use]
+    pub fn is_filled(&self) -> bool {
+        self.text().is_some_and(|text| !text.is_empty())
+    }
+}
+
+/// The sort of a [`BodyFault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Not JSON, or not in UTF-8.
+    Syntax,
+    /// JSON, but not of the shape that it must have.
+    Shape,
+    /// A key stands twice in one object.
+    RepeatedKey,
+    /// Nested deeper than the bound.
+    TooDeep,
+}
+
 /// Why bytes are not the JSON they must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyFault {
@@ -63,4 +223,113 @@ pub struct BodyFault {
     pub offset: usize,
     /// What is wrong there, in words; never a value from the body.
     pub reason: &'static str,
+    /// The sort of it.
+    pub flaw: Flaw,
+}
+
+/// A longer key, or one with other characters than these, is not repeated in a path.
+const KEY_IN_PATH: usize = 64;
+
+impl BodyFault {
+    pub(super) fn new(flaw: Flaw, offset: usize, reason: &'static str) -> Self {
+        BodyFault { path: String::new(), offset, reason, flaw }
+    }
+
+    pub(super) fn syntax(offset: usize, reason: &'static str) -> Self {
+        BodyFault::new(Flaw::Syntax, offset, reason)
+    }
+
+    pub(super) fn shape(offset: usize, reason: &'static str) -> Self {
+        BodyFault::new(Flaw::Shape, offset, reason)
+    }
+
+    /// The same fault, seen from the object that holds it under `key`.
+    #[cold]
+    pub(super) fn under(mut self, key: &str) -> Self {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let shown = if key.len() <= KEY_IN_PATH && key.bytes().all(plain) { key } else { "?" };
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{shown}{dot}{}", self.path);
+        self
+    }
+
+    /// The same fault, seen from the list that holds it at `index`.
+    #[cold]
+    pub(super) fn at_index(mut self, index: usize) -> Self {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("[{index}]{dot}{}", self.path);
+        self
+    }
+}
+
+/// The bytes as UTF-8 text without a byte order mark, which some parsers skip and others refuse.
+///
+/// # Errors
+/// When they are not that.
+pub fn utf8(bytes: &[u8]) -> Result<&str, BodyFault> {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(BodyFault::syntax(0, "begins with a byte order mark"));
+    }
+    simdutf8::basic::from_utf8(bytes).map_err(|_| {
+        // The fast check does not say where; it failed, so a second look costs nothing that matters.
+        let at = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
+        BodyFault::syntax(at, "not valid UTF-8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_decode() {
+        let table = [
+            ("", ""),
+            ("plain é 中", "plain é 中"),
+            (r#"\" \\ \/ \b\f\n\r\t"#, "\" \\ / \u{8}\u{c}\n\r\t"),
+            (r"\u0041\u00e9\u4e2d", "Aé中"),
+            (r"\ud83d\ude00!", "😀!"),
+            (r"\uD83D\uDE00", "😀"),
+            (r"\uD83D", r"\ud83d"),
+            (r"\ud83dx", r"\ud83dx"),
+            (r"\ud83d\n", "\\ud83d\n"),
+            (r"\ud83d\u0041", r"\ud83dA"),
+            (r"\ude00\ud83d", r"\ude00\ud83d"),
+            (r"\ud83d\ud83d\ude00", r"\ud83d😀"),
+        ];
+        for (raw, decoded) in table {
+            let text = Text::new(raw, raw.contains('\\'));
+            assert_eq!(text.decode(), decoded, "{raw}");
+            assert!(text.is(decoded));
+            assert!(!text.is("something else"));
+        }
+    }
+
+    #[test]
+    fn plain_texts_decode_without_a_copy() {
+        assert!(matches!(Text::new("abc", false).decode(), Cow::Borrowed("abc")));
+    }
+
+    #[test]
+    fn texts_compare_by_what_they_stand_for() {
+        let plain = Text::new("call_A", false);
+        let spelled = Text::new(r"call_\u0041", true);
+        assert!(plain.same(&spelled) && spelled.same(&plain) && spelled.same(&spelled));
+        assert!(!plain.same(&Text::new("call_a", false)));
+    }
+
+    #[test]
+    fn paths_grow_from_the_inside() {
+        let fault = BodyFault::shape(9, "x").under("role").at_index(3).under("messages");
+        assert_eq!(fault.path, "messages[3].role");
+        let nested = BodyFault::shape(9, "x").at_index(1).at_index(0).under("a\nb");
+        assert_eq!(nested.path, "?[0][1]");
+    }
+
+    #[test]
+    fn bodies_are_utf8_without_a_mark() {
+        assert_eq!(utf8(b"\xef\xbb\xbf{}").map_err(|fault| fault.offset), Err(0));
+        assert_eq!(utf8(b"{\"a\":\"\xff\"}").map_err(|fault| fault.offset), Err(6));
+        assert_eq!(utf8("é".as_bytes()), Ok("é"));
+    }
 }

@@ -4,10 +4,13 @@
 //! Nothing here judges. A view holds only what the rules look at and leaves the rest unread; the
 //! bytes themselves travel as they came. No tokio, axum, clock or log.
 
+pub mod call;
 pub mod canonical;
 pub mod chunk;
 pub mod completion;
 pub mod envelope;
 pub mod json;
+pub mod keys;
 pub mod request;
+pub mod scan;
 pub mod sse;

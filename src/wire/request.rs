@@ -1,6 +1,13 @@
-//! The borrowed view of a chat-completions request.
+//! The borrowed view of a chat-completions request, read in one pass.
+//!
+//! What the rules judge is read strictly: its shape, and that no key stands twice. Everything else is
+//! skipped, and a wrong type in a field that only the upstream reads is left for the upstream to say.
 
-use super::json::{BodyFault, Field};
+use super::call;
+pub use super::call::ToolCall;
+use super::json::{BodyFault, Field, Kind, Text, utf8};
+use super::scan::Scanner;
+pub use super::scan::Span;
 
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
@@ -29,6 +36,8 @@ pub struct ChatRequest<'a> {
     pub has_rid: bool,
     /// Whether the client sent a `session_id` that is not null.
     pub has_session_id: bool,
+    /// The nesting bound it was read with; holds for what stands in its strings as well.
+    pub max_depth: usize,
 }
 
 /// One entry of `messages`.
@@ -48,30 +57,6 @@ pub struct Message<'a> {
     pub content: Option<Span<'a>>,
     /// Whether a legacy `function_call` object stands here.
     pub function_call: bool,
-}
-
-/// A raw JSON value and where it stands in the body.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
-    /// Offset of the first byte.
-    pub at: usize,
-    /// The value's bytes.
-    pub raw: &'a str,
-}
-
-/// One entry of an assistant message's `tool_calls`.
-#[derive(Debug, Default)]
-pub struct ToolCall<'a> {
-    /// `id`
-    pub id: Field<'a>,
-    /// `type`; absent means `function`.
-    pub kind: Field<'a>,
-    /// `function.name` (or `custom.name`)
-    pub name: Field<'a>,
-    /// `function.arguments` (or `custom.input`)
-    pub arguments: Field<'a>,
-    /// Whether it holds a `custom` object in place of `function`.
-    pub custom: bool,
 }
 
 /// One offered tool.
@@ -96,7 +81,7 @@ pub enum ToolChoice<'a> {
     /// `"required"`
     Required,
     /// A named function: `{"type":"function","function":{"name":…}}`
-    Named(super::json::Text<'a>),
+    Named(Text<'a>),
 }
 
 impl<'a> ChatRequest<'a> {
@@ -106,7 +91,402 @@ impl<'a> ChatRequest<'a> {
     /// When it is not UTF-8 JSON of the right shape, is nested deeper than `max_depth`, or repeats a
     /// key (after unescaping) in an object that is judged.
     pub fn parse(body: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let _ = (body, max_depth);
-        Err(BodyFault { path: String::new(), offset: 0, reason: "not built yet" })
+        let body = utf8(body)?;
+        let mut scanner = Scanner::new(body, max_depth);
+        if scanner.kind()? != Kind::Object {
+            return Err(BodyFault::shape(scanner.offset(), "the body must be an object"));
+        }
+        let mut request = ChatRequest::empty(body, scanner.offset() + 1, max_depth);
+        let mut has_messages = false;
+        scanner.object(|value, key| {
+            has_messages |= key == "messages";
+            request.member(value, key)
+        })?;
+        scanner.end()?;
+        if !has_messages {
+            return Err(BodyFault::shape(0, "a list of messages is required").under("messages"));
+        }
+        Ok(request)
+    }
+
+    fn empty(body: &'a str, splice_at: usize, max_depth: usize) -> Self {
+        ChatRequest {
+            body,
+            splice_at,
+            messages: Vec::new(),
+            tools_raw: None,
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: None,
+            n: 1,
+            stream: false,
+            model: Field::Absent,
+            has_rid: false,
+            has_session_id: false,
+            max_depth,
+        }
+    }
+
+    fn member(&mut self, value: &mut Scanner<'a>, key: &str) -> Result<(), BodyFault> {
+        match key {
+            "messages" => self.messages = messages(value)?,
+            "tools" => {
+                let (raw, tools) = list_of(value, tool)?;
+                self.tools_raw = raw;
+                self.tools.extend(tools.into_iter().flatten());
+            }
+            // Before `tools` there were `functions`: the same without the envelope.
+            "functions" => self.tools.extend(list_of(value, function)?.1),
+            "tool_choice" => self.tool_choice = tool_choice(value)?,
+            "parallel_tool_calls" => self.parallel_tool_calls = loose_bool(value)?,
+            "n" => self.n = loose_count(value)?.unwrap_or(1),
+            "stream" => self.stream = loose_bool(value)?.unwrap_or(false),
+            "model" => self.model = value.field()?,
+            "rid" => self.has_rid = !matches!(value.field()?, Field::Null),
+            "session_id" => self.has_session_id = !matches!(value.field()?, Field::Null),
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    }
+}
+
+fn messages<'a>(value: &mut Scanner<'a>) -> Result<Vec<Message<'a>>, BodyFault> {
+    if value.kind()? != Kind::Array {
+        return Err(BodyFault::shape(value.offset(), "a list of messages is required"));
+    }
+    let mut messages = Vec::new();
+    value.array(|value, _| {
+        messages.push(message(value)?);
+        Ok(())
+    })?;
+    Ok(messages)
+}
+
+fn message<'a>(value: &mut Scanner<'a>) -> Result<Message<'a>, BodyFault> {
+    if value.kind()? != Kind::Object {
+        return Err(BodyFault::shape(value.offset(), "a message must be an object"));
+    }
+    let mut message = Message::default();
+    let from = value.mark();
+    value.object(|value, key| {
+        match key {
+            "role" => message.role = value.field()?,
+            "content" => message.content = Some(value.skip()?),
+            "tool_calls" => message.tool_calls = call::list(value)?,
+            "tool_call_id" => message.tool_call_id = value.field()?,
+            "name" => message.name = value.field()?,
+            "function_call" => {
+                message.function_call = matches!(value.field()?, Field::Other(Kind::Object));
+            }
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    message.raw = value.since(from);
+    Ok(message)
+}
+
+/// A list of objects, and its raw text when it is not empty. Anything else is left to the upstream.
+fn list_of<'a, T>(
+    value: &mut Scanner<'a>,
+    mut read: impl FnMut(&mut Scanner<'a>) -> Result<T, BodyFault>,
+) -> Result<(Option<&'a str>, Vec<T>), BodyFault> {
+    let mut entries = Vec::new();
+    if value.kind()? != Kind::Array {
+        value.skip()?;
+        return Ok((None, entries));
+    }
+    let from = value.mark();
+    let mut empty = true;
+    value.array(|value, _| {
+        empty = false;
+        if value.kind()? == Kind::Object {
+            entries.push(read(value)?);
+        } else {
+            value.skip()?;
+        }
+        Ok(())
+    })?;
+    Ok((if empty { None } else { Some(value.since(from)) }, entries))
+}
+
+/// One entry of `tools`; `None` when it is of a type that this version does not know.
+fn tool<'a>(value: &mut Scanner<'a>) -> Result<Option<Tool<'a>>, BodyFault> {
+    let mut kind = Field::Absent;
+    let mut plain = None;
+    let mut custom = None;
+    value.object(|value, key| {
+        match (key, value.kind()?) {
+            ("type", _) => kind = value.field()?,
+            ("function", Kind::Object) => plain = Some(function(value)?),
+            ("custom", Kind::Object) => custom = Some(Tool { custom: true, ..function(value)? }),
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(match kind {
+        Field::Text(text) if text.is("custom") => custom,
+        Field::Text(text) if !text.is("function") => None,
+        Field::Text(_) | Field::Absent | Field::Null | Field::Other(_) => plain,
+    })
+}
+
+/// The object that holds a tool's name and schema.
+fn function<'a>(value: &mut Scanner<'a>) -> Result<Tool<'a>, BodyFault> {
+    let mut tool = Tool::default();
+    value.object(|value, key| {
+        match (key, value.kind()?) {
+            ("name", _) => tool.name = value.field()?,
+            ("parameters", Kind::Null) => drop(value.skip()?),
+            ("parameters", _) => tool.parameters = Some(value.skip()?.raw),
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(tool)
+}
+
+fn tool_choice<'a>(value: &mut Scanner<'a>) -> Result<ToolChoice<'a>, BodyFault> {
+    if value.kind()? != Kind::Object {
+        return Ok(match value.field()? {
+            Field::Text(text) if text.is("none") => ToolChoice::None,
+            Field::Text(text) if text.is("required") => ToolChoice::Required,
+            _ => ToolChoice::Auto,
+        });
+    }
+    let mut kind = Field::Absent;
+    let mut named = Field::Absent;
+    value.object(|value, key| {
+        match (key, value.kind()?) {
+            ("type", _) => kind = value.field()?,
+            ("function" | "custom", Kind::Object) => named = function(value)?.name,
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(match (kind, named) {
+        (Field::Text(kind), _) if !kind.is("function") && !kind.is("custom") => ToolChoice::Auto,
+        (_, Field::Text(name)) => ToolChoice::Named(name),
+        _ => ToolChoice::Auto,
+    })
+}
+
+/// A boolean as SGLang's models read it: pydantic, in its lax mode, takes some words and numbers too.
+fn loose_bool(value: &mut Scanner<'_>) -> Result<Option<bool>, BodyFault> {
+    Ok(match value.kind()? {
+        Kind::String => match value.text()?.decode().to_ascii_lowercase().as_str() {
+            "true" | "t" | "yes" | "y" | "on" | "1" => Some(true),
+            "false" | "f" | "no" | "n" | "off" | "0" => Some(false),
+            _ => None,
+        },
+        _ => match value.skip()?.raw {
+            "true" | "1" | "1.0" => Some(true),
+            "false" | "0" | "0.0" => Some(false),
+            _ => None,
+        },
+    })
+}
+
+/// A count, in the same lax mode: `2`, `2.0` and `"2"` are one number.
+fn loose_count(value: &mut Scanner<'_>) -> Result<Option<u64>, BodyFault> {
+    let text = match value.kind()? {
+        Kind::String => value.text()?.decode(),
+        _ => value.skip()?.raw.into(),
+    };
+    let text = text.trim();
+    let whole = match text.split_once('.') {
+        Some((whole, rest)) if rest.bytes().all(|byte| byte == b'0') => whole,
+        _ => text,
+    };
+    Ok(whole.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(body: &str) -> Result<ChatRequest<'_>, BodyFault> {
+        ChatRequest::parse(body.as_bytes(), 16)
+    }
+
+    #[test]
+    fn reads_what_is_judged() {
+        let body = r#" {"model":"m","unknown":{"x":[1,{}]},"messages":[
+            {"role":"user","content":[{"type":"text","text":"a","text":"b"}]},
+            {"role":"assistant","content":null,"tool_calls":[
+                {"id":"call_1","type":"function","function":{"name":"get","arguments":"{\"a\":1}"},"index":0},
+                {"type":"custom","id":"call_2","custom":{"name":"run","input":"ls"},"function":null}]},
+            {"tool_call_id":"call_1","role":"tool","content":"é","name":"get"},
+            {"role":"assistant","tool_calls":[],"function_call":{"name":"old","arguments":""}}
+        ],"stream":true,"n":2,"parallel_tool_calls":false,"rid":"r","session_id":null}"#;
+        let request = parse(body).unwrap();
+        assert_eq!(&body[..request.splice_at], " {");
+        assert_eq!(request.messages.len(), 4);
+        assert!(request.stream && request.has_rid && !request.has_session_id);
+        assert_eq!((request.n, request.parallel_tool_calls), (2, Some(false)));
+        assert!(request.model.is("m"));
+        let calls = &request.messages[1].tool_calls;
+        assert!(calls[0].id.is("call_1") && calls[0].name.is("get") && !calls[0].custom);
+        assert!(calls[0].arguments.is(r#"{"a":1}"#));
+        assert!(calls[1].custom && calls[1].name.is("run") && calls[1].arguments.is("ls"));
+        let result = &request.messages[2];
+        assert!(result.raw.starts_with("{\"tool") && result.raw.ends_with("\"get\"}"));
+        let content = result.content.unwrap();
+        assert_eq!(content.raw, "\"é\"");
+        assert!(body[content.at..].starts_with("\"é\""));
+        assert!(request.messages[3].function_call && request.messages[3].tool_calls.is_empty());
+    }
+
+    #[test]
+    fn defaults_hold_for_what_is_absent_null_or_for_the_upstream_to_judge() {
+        for rest in [
+            "",
+            r#","n":null,"stream":null,"tools":null,"tool_choice":null,"parallel_tool_calls":null,"rid":null"#,
+            r#","n":{},"stream":"maybe","tools":{},"tool_choice":7,"parallel_tool_calls":[],"functions":1"#,
+            r#","tools":[]"#,
+        ] {
+            let body = format!(r#"{{"messages":[]{rest}}}"#);
+            let request = parse(&body).unwrap();
+            assert_eq!((request.n, request.stream, request.has_rid), (1, false, false));
+            assert!(request.tools.is_empty() && request.tools_raw.is_none());
+            assert!(matches!(request.tool_choice, ToolChoice::Auto));
+            assert_eq!(request.parallel_tool_calls, None);
+        }
+        let body = r#"{"messages":[],"n":"3","stream":"On","parallel_tool_calls":0}"#;
+        let request = parse(body).unwrap();
+        assert_eq!((request.n, request.stream), (3, true));
+        assert_eq!(request.parallel_tool_calls, Some(false));
+        assert_eq!(parse(r#"{"messages":[],"n":2.0}"#).unwrap().n, 2);
+    }
+
+    #[test]
+    fn tools_are_read_leniently() {
+        let body = r#"{"messages":[],"tools": [
+            {"function":{"parameters":{"a":1,"a":2},"name":"f"},"type":"function"},
+            {"type":"function","function":{"name":"bare","parameters":null}},
+            {"type":"custom","custom":{"name":"c"}}, {"type":"web_search"}, 7, {"type":"function"}
+          ],"functions":[{"name":"old","parameters":{}}]}"#;
+        let request = parse(body).unwrap();
+        let seen: Vec<_> = request
+            .tools
+            .iter()
+            .map(|tool| (tool.name.text().unwrap().raw(), tool.parameters, tool.custom))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("f", Some(r#"{"a":1,"a":2}"#), false),
+                ("bare", None, false),
+                ("c", None, true),
+                ("old", Some("{}"), false)
+            ]
+        );
+        let raw = request.tools_raw.unwrap();
+        assert!(raw.starts_with('[') && raw.ends_with(']'));
+    }
+
+    #[test]
+    fn tool_choices() {
+        let choice = |text: &str| {
+            let body = format!(r#"{{"messages":[],"tool_choice":{text}}}"#);
+            match parse(&body).unwrap().tool_choice {
+                ToolChoice::Auto => "auto".to_owned(),
+                ToolChoice::None => "none".to_owned(),
+                ToolChoice::Required => "required".to_owned(),
+                ToolChoice::Named(name) => format!("named {}", name.decode()),
+            }
+        };
+        let table = [
+            (r#""auto""#, "auto"),
+            (r#""none""#, "none"),
+            (r#""requ\u0069red""#, "required"),
+            (r#""new""#, "auto"),
+            (r#"{"type":"function","function":{"name":"f"}}"#, "named f"),
+            (r#"{"function":{"name":"f"}}"#, "named f"),
+            (r#"{"type":"custom","custom":{"name":"c"}}"#, "named c"),
+            (r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#, "auto"),
+            (r#"{"type":"function","function":{}}"#, "auto"),
+            ("{}", "auto"),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(choice(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_shape_is_told_by_its_path() {
+        let table = [
+            ("[]", ""),
+            ("null", ""),
+            ("{}", "messages"),
+            (r#"{"messages":null}"#, "messages"),
+            (r#"{"messages":{}}"#, "messages"),
+            (r#"{"messages":[{},null]}"#, "messages[1]"),
+            (r#"{"messages":[{},[]]}"#, "messages[1]"),
+            (r#"{"messages":[{"tool_calls":{}}]}"#, "messages[0].tool_calls"),
+            (r#"{"messages":[{"tool_calls":"[]"}]}"#, "messages[0].tool_calls"),
+            (r#"{"messages":[{"tool_calls":[{},1]}]}"#, "messages[0].tool_calls[1]"),
+            (
+                r#"{"messages":[{"tool_calls":[{"function":{},"custom":{}}]}]}"#,
+                "messages[0].tool_calls[0]",
+            ),
+            (r#"{"messages":[],"messages":[]}"#, "messages"),
+            (r#"{"n":1,"messages":[],"\u006e":1}"#, "n"),
+            (r#"{"messages":[{"role":"a","role":"a"}]}"#, "messages[0].role"),
+            (
+                r#"{"messages":[{"tool_calls":[{"id":"1","id":"2"}]}]}"#,
+                "messages[0].tool_calls[0].id",
+            ),
+            (
+                r#"{"messages":[{"tool_calls":[{"function":{"name":"a","name":"b"}}]}]}"#,
+                "messages[0].tool_calls[0].function.name",
+            ),
+            (r#"{"messages":[],"tools":[{"type":"x","type":"y"}]}"#, "tools[0].type"),
+            (
+                r#"{"messages":[],"tools":[{"function":{"name":"","name":""}}]}"#,
+                "tools[0].function.name",
+            ),
+            (r#"{"messages":[],"tool_choice":{"type":1,"type":2}}"#, "tool_choice.type"),
+            (r#"{"messages":[{"role":tru}]}"#, "messages[0].role"),
+            (r#"{"messages":[]} x"#, ""),
+        ];
+        for (body, path) in table {
+            assert_eq!(parse(body).unwrap_err().path, path, "{body}");
+        }
+    }
+
+    #[test]
+    fn depth_counts_from_the_body() {
+        let body = |depth: usize| {
+            format!(r#"{{"messages":[],"x":{}{}}}"#, "[".repeat(depth), "]".repeat(depth))
+        };
+        assert!(parse(&body(15)).is_ok());
+        assert_eq!(parse(&body(16)).unwrap_err().flaw, super::super::json::Flaw::TooDeep);
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_refused() {
+        let Err(fault) = ChatRequest::parse(b"{\"messages\":[],\"x\":\"\xc3\"}", 16) else {
+            panic!("passed")
+        };
+        assert_eq!(fault.offset, 20);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in any::<Vec<u8>>()) {
+            let _ = ChatRequest::parse(&bytes, 16);
+        }
+
+        #[test]
+        fn no_damage_to_a_body_makes_it_panic(at in 0usize..200, byte in any::<u8>()) {
+            let mut body = br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"\ud83d"}],"tools":[{"function":{"name":"f"}}]}"#.to_vec();
+            if let Some(hit) = body.get_mut(at) {
+                *hit = byte;
+            }
+            let _ = ChatRequest::parse(&body, 16);
+        }
     }
 }

@@ -1,6 +1,18 @@
 //! An incremental server-sent-event decoder, by the WHATWG HTML standard, section 9.2.6.
+//!
+//! It must be able to give back what it took: the `wire` bytes of all events, and then
+//! [`Decoder::finish`], are the stream byte for byte, however it was cut. Bytes are looked at once; an
+//! event that lies within one pushed buffer is a slice of it, and only one that spans buffers is copied.
+//!
+//! An event is dispatched at its blank line. When that line ends with CR, the event is whole there and
+//! is given out at once, for the next byte may never come. Should that byte be LF, it still belongs to
+//! the same line end: it then leads the `wire` of the next event (or of `finish`) and makes no line of
+//! its own.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::ops::Range;
 
 /// One event as it stood on the wire.
 #[derive(Debug)]
@@ -14,28 +26,330 @@ pub struct Event {
 /// Takes bytes as they come and gives whole events. Holds at most one unfinished event.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    _tail: bytes::BytesMut,
+    /// What came before `queue` of the unfinished event, all of it scanned.
+    tail: BytesMut,
+    /// Buffers not yet used up; the first begins where `tail` ends.
+    queue: VecDeque<Bytes>,
+    /// How far the first buffer is scanned.
+    scanned: usize,
+    /// Where the current line begins, counted from the event's first byte.
+    line: usize,
+    /// The values of the event's data lines, counted likewise.
+    values: SmallVec<[Range<usize>; 2]>,
+    /// Whether the last scanned byte is a CR, so that an LF here is no line end of its own.
+    after_cr: bool,
+    /// Whether the stream's first line is past: only there a byte order mark is skipped.
+    begun: bool,
 }
 
 impl Decoder {
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, bytes: Bytes) {
-        let _ = bytes;
+        if !bytes.is_empty() {
+            self.queue.push_back(bytes);
+        }
     }
 
     /// The next whole event, if there is one. Slices of what was pushed where possible.
     pub fn next_event(&mut self) -> Option<Event> {
+        while !self.queue.is_empty() {
+            while let Some(end) = self.next_line_end() {
+                if self.end_line(end) {
+                    return Some(self.dispatch());
+                }
+            }
+            // No blank line in this buffer: what is left of it waits for the rest of its event.
+            if let Some(buffer) = self.queue.pop_front() {
+                self.tail.extend_from_slice(&buffer);
+            }
+            self.scanned = 0;
+        }
         None
     }
 
     /// Bytes held of an event that is not yet whole.
     #[must_use]
     pub fn held(&self) -> usize {
-        0
+        self.queue.iter().fold(self.tail.len(), |sum, buffer| sum + buffer.len())
     }
 
     /// At the end of the stream: what was left of an unfinished event (which the standard discards).
-    pub fn finish(self) -> Bytes {
-        Bytes::new()
+    pub fn finish(mut self) -> Bytes {
+        if self.tail.is_empty() && self.queue.len() == 1 {
+            return self.queue.pop_front().unwrap_or_default();
+        }
+        for buffer in self.queue {
+            self.tail.extend_from_slice(&buffer);
+        }
+        self.tail.freeze()
+    }
+
+    /// Scans the first buffer up to the next line end: the line's end, counted from the event's first
+    /// byte. Afterwards `scanned` stands behind the whole line end, as far as that has come.
+    fn next_line_end(&mut self) -> Option<usize> {
+        let buffer = self.queue.front()?;
+        if self.after_cr && self.scanned < buffer.len() {
+            self.after_cr = false;
+            if buffer[self.scanned] == b'\n' {
+                self.scanned += 1;
+                self.line += 1;
+            }
+        }
+        let rest = buffer.get(self.scanned..)?;
+        let Some(found) = memchr::memchr2(b'\r', b'\n', rest) else {
+            self.scanned = buffer.len();
+            return None;
+        };
+        let end = self.tail.len() + self.scanned + found;
+        self.after_cr = rest[found] == b'\r';
+        self.scanned += found + 1;
+        if self.after_cr && rest.get(found + 1) == Some(&b'\n') {
+            self.scanned += 1;
+            self.after_cr = false;
+        }
+        Some(end)
+    }
+
+    /// Reads the line that ends at `end`; whether it is blank and so ends the event.
+    fn end_line(&mut self, end: usize) -> bool {
+        let mut start = self.line;
+        if !self.begun {
+            self.begun = true;
+            // "one leading U+FEFF BYTE ORDER MARK character must be ignored if any are present"
+            if end - start >= 3 && self.starts_with(start, b"\xef\xbb\xbf") {
+                start += 3;
+            }
+        }
+        self.line = self.tail.len() + self.scanned;
+        if start == end {
+            return true;
+        }
+        // A field name runs to the colon, or is the whole line; one space after the colon is dropped.
+        let length = end - start;
+        if length == 4 && self.starts_with(start, b"data") {
+            self.values.push(end..end);
+        } else if length > 4 && self.starts_with(start, b"data:") {
+            let spaced = usize::from(length > 5 && self.byte(start + 5) == Some(b' '));
+            self.values.push(start + 5 + spaced..end);
+        }
+        false
+    }
+
+    /// Cuts off the event that was scanned.
+    fn dispatch(&mut self) -> Event {
+        let mut wire = Bytes::new();
+        if let Some(buffer) = self.queue.front_mut() {
+            wire = buffer.split_to(self.scanned);
+            if buffer.is_empty() {
+                self.queue.pop_front();
+            }
+        }
+        if !self.tail.is_empty() {
+            self.tail.extend_from_slice(&wire);
+            wire = self.tail.split().freeze();
+        }
+        self.scanned = 0;
+        self.line = 0;
+        let data = joined(&wire, &self.values);
+        self.values.clear();
+        Event { wire, data }
+    }
+
+    /// A byte of the unfinished event.
+    fn byte(&self, at: usize) -> Option<u8> {
+        match at.checked_sub(self.tail.len()) {
+            None => self.tail.get(at).copied(),
+            Some(at) => self.queue.front()?.get(at).copied(),
+        }
+    }
+
+    fn starts_with(&self, at: usize, word: &[u8]) -> bool {
+        word.iter().enumerate().all(|(offset, &byte)| self.byte(at + offset) == Some(byte))
+    }
+}
+
+/// The values of an event's data lines, joined by line feeds.
+fn joined(wire: &Bytes, values: &[Range<usize>]) -> Option<Bytes> {
+    match values {
+        [] => None,
+        [only] => Some(wire.slice(only.clone())),
+        [first, rest @ ..] => {
+            let length = values.iter().map(|value| value.len() + 1).sum();
+            let mut data = BytesMut::with_capacity(length);
+            data.extend_from_slice(&wire[first.clone()]);
+            for value in rest {
+                data.extend_from_slice(b"\n");
+                data.extend_from_slice(&wire[value.clone()]);
+            }
+            Some(data.freeze())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The data of every event; the wires and the rest, joined.
+    fn decode(pieces: &[&[u8]]) -> (Vec<Option<Vec<u8>>>, Vec<u8>) {
+        let (mut decoder, mut data, mut wire) = (Decoder::default(), Vec::new(), Vec::new());
+        for piece in pieces {
+            decoder.push(Bytes::copy_from_slice(piece));
+            while let Some(event) = decoder.next_event() {
+                wire.extend_from_slice(&event.wire);
+                data.push(event.data.map(|data| data.to_vec()));
+            }
+        }
+        let held = decoder.held();
+        let rest = decoder.finish();
+        assert_eq!(held, rest.len());
+        wire.extend_from_slice(&rest);
+        (data, wire)
+    }
+
+    #[test]
+    fn events_by_the_standard() {
+        type Row<'a> = (&'a str, &'a [Option<&'a str>]);
+        let table: &[Row<'_>] = &[
+            ("data: a\n\n", &[Some("a")]),
+            ("data:a\r\n\r\n", &[Some("a")]),
+            ("data:  a\r\r", &[Some(" a")]),
+            ("data: a\r\n\n", &[Some("a")]),
+            ("data: a\n\r\n", &[Some("a")]),
+            ("data: a\r\n\r", &[Some("a")]),
+            ("data: a\ndata: b\n\n", &[Some("a\nb")]),
+            ("data: a\nid: 1\r: note\rdata:b\nretry: 3\nevent: x\n\n", &[Some("a\nb")]),
+            ("data\n\n", &[Some("")]),
+            ("data:\n\n", &[Some("")]),
+            ("data: \n\n", &[Some("")]),
+            ("data\ndata\n\n", &[Some("\n")]),
+            (": ping\n\n", &[None]),
+            (":\n\ndata: x\n\n", &[None, Some("x")]),
+            ("event: e\n\n", &[None]),
+            ("\n\n\r\n", &[None, None, None]),
+            ("\r\r\n", &[None, None]),
+            ("datum: a\ndata b\n data: c\nDATA: d\nid\n\n", &[None]),
+            ("data: a: b\n\n", &[Some("a: b")]),
+            ("\u{feff}data: a\n\n", &[Some("a")]),
+            ("\u{feff}\ndata: a\n\n", &[None, Some("a")]),
+            ("\u{feff}\u{feff}data: a\n\n", &[None]),
+            ("data: a\n\n\u{feff}data: b\n\n", &[Some("a"), None]),
+            ("data: a\n", &[]),
+            ("data: a", &[]),
+            ("", &[]),
+        ];
+        for (text, wanted) in table {
+            let wanted: Vec<_> =
+                wanted.iter().map(|data| data.map(|s| s.as_bytes().to_vec())).collect();
+            let whole = decode(&[text.as_bytes()]);
+            assert_eq!(whole, (wanted.clone(), text.as_bytes().to_vec()), "{text:?}");
+            let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            assert_eq!(decode(&bytes), (wanted, text.as_bytes().to_vec()), "{text:?} by bytes");
+        }
+    }
+
+    #[test]
+    fn an_event_within_one_buffer_is_a_slice_of_it() {
+        let buffer = Bytes::from_static(b"data: one\n\ndata: two\n\n");
+        let mut decoder = Decoder::default();
+        decoder.push(buffer.clone());
+        for at in [0, 11] {
+            let event = decoder.next_event().unwrap();
+            assert_eq!(event.wire.as_ptr(), buffer[at..].as_ptr());
+            assert_eq!(event.data.unwrap().as_ptr(), buffer[at + 6..].as_ptr());
+        }
+        assert!(decoder.next_event().is_none());
+        assert_eq!(decoder.held(), 0);
+    }
+
+    #[test]
+    fn after_an_event_that_spans_buffers_the_next_is_a_slice_again() {
+        let second = Bytes::from_static(b"ne\n\ndata: two\n\n");
+        let mut decoder = Decoder::default();
+        decoder.push(Bytes::from_static(b"data: o"));
+        assert!(decoder.next_event().is_none());
+        assert_eq!(decoder.held(), 7);
+        decoder.push(second.clone());
+        assert_eq!(decoder.next_event().unwrap().data.unwrap(), "one");
+        assert_eq!(decoder.next_event().unwrap().wire.as_ptr(), second[4..].as_ptr());
+    }
+
+    #[test]
+    fn a_cr_at_the_end_of_a_read_ends_the_event_at_once() {
+        let mut decoder = Decoder::default();
+        decoder.push(Bytes::from_static(b"data: a\r\n\r"));
+        let first = decoder.next_event().unwrap();
+        assert_eq!((first.wire, first.data.unwrap()), ("data: a\r\n\r".into(), "a".into()));
+        decoder.push(Bytes::from_static(b"\ndata: b\n\n"));
+        let second = decoder.next_event().unwrap();
+        assert_eq!((second.wire, second.data.unwrap()), ("\ndata: b\n\n".into(), "b".into()));
+        decoder.push(Bytes::from_static(b"data: c\r\r"));
+        assert!(decoder.next_event().is_some());
+        decoder.push(Bytes::from_static(b"\n"));
+        assert!(decoder.next_event().is_none());
+        assert_eq!(decoder.finish(), "\n");
+    }
+
+    #[test]
+    fn a_long_event_in_small_reads_takes_linear_work() {
+        // Quadratic work would take minutes here.
+        let mut decoder = Decoder::default();
+        decoder.push(Bytes::from_static(b"data: "));
+        for _ in 0..500_000 {
+            decoder.push(Bytes::from_static(b"0123456789abcdef"));
+            assert!(decoder.next_event().is_none());
+        }
+        decoder.push(Bytes::from_static(b"\n\n"));
+        assert_eq!(decoder.next_event().unwrap().data.unwrap().len(), 8_000_000);
+    }
+
+    fn stream() -> impl Strategy<Value = Vec<u8>> {
+        const TOKENS: &[&[u8]] = &[
+            b"data:",
+            b"data",
+            b" ",
+            b"x",
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\n\n",
+            b"\r\n\r\n",
+            b":",
+            b"\xef\xbb\xbf",
+            b"id: 1",
+            "é".as_bytes(),
+            b"\xff",
+        ];
+        let token = prop::sample::select(TOKENS);
+        prop::collection::vec(token, 0..40).prop_map(|tokens| tokens.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn no_split_changes_events_or_loses_a_byte(
+            bytes in stream(),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let whole = decode(&[&bytes]);
+            prop_assert_eq!(&whole.1, &bytes);
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(decode(&pieces), whole);
+        }
+
+        #[test]
+        fn it_does_not_matter_when_events_are_taken(bytes in stream(), size in 1usize..9) {
+            let mut decoder = Decoder::default();
+            for piece in bytes.chunks(size) {
+                decoder.push(Bytes::copy_from_slice(piece));
+            }
+            let events = std::iter::from_fn(|| decoder.next_event());
+            let data: Vec<_> = events.map(|event| event.data.map(|data| data.to_vec())).collect();
+            prop_assert_eq!(data, decode(&[&bytes]).0);
+        }
     }
 }

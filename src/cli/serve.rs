@@ -1,0 +1,119 @@
+//! `tigertally serve`: the proxy until a signal says otherwise.
+
+use crate::control;
+use crate::guard::fault::Code;
+use crate::guard::verdict::Action;
+use crate::ledger::digest::DigestKey;
+use crate::ledger::event::{Effects, Millis};
+use crate::policy::{Policy, StoreKind};
+use crate::proxy::{Flights, Running, StartError};
+use crate::store::memory::{Clock, MemoryStore};
+use crate::store::{ConversationKey, Listener, Store};
+use crate::telemetry::Metrics;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serves until SIGTERM or SIGINT, then goes down in good order.
+#[must_use]
+pub fn run(policy: Policy) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the runtime cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(serve(policy)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            tracing::warn!("exchanges were cut off at the end of limits.drain_timeout");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!(%error, "the proxy cannot start");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(policy: Policy) -> Result<bool, StartError> {
+    let listening = |source| StartError::Listen { address: policy.listen, source };
+    // Before the ports open, so that no signal is missed.
+    let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(listening)?;
+    let open = open_routes(&policy);
+    let guarded = describe(&policy);
+    let running = start(policy).await?;
+    let upstream = running.gateway().settings().policy.upstream.url.to_string();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listen = %running.client_addr,
+        admin = %running.admin_addr,
+        upstream,
+        profile = guarded,
+        guards = crate::proxy::router::CHAT,
+        unguarded = open,
+        "listening"
+    );
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("draining");
+    let drained = running.shutdown().await;
+    tracing::info!(drained, "stopped");
+    Ok(drained)
+}
+
+/// Starts the whole product in this process, on the runtime that calls it: for `serve`, the demo and tests.
+///
+/// # Errors
+/// When a port cannot be opened or the configuration cannot be used.
+pub async fn start(policy: Policy) -> Result<Running, StartError> {
+    let flights = Arc::new(Flights::default());
+    let metrics = Arc::new(Metrics::default());
+    let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: Arc::clone(&metrics) });
+    let store: Arc<dyn Store> = match policy.store {
+        StoreKind::Memory => Arc::new(MemoryStore::new(
+            DigestKey::new(rand::random()),
+            system_clock(),
+            listener,
+            policy.max_conversations,
+        )),
+    };
+    control::start(policy, store, flights, metrics).await
+}
+
+/// Both that learn of what is committed: exchanges in flight, and the metrics.
+struct Both {
+    flights: Arc<Flights>,
+    metrics: Arc<Metrics>,
+}
+
+impl Listener for Both {
+    fn committed(&self, key: &ConversationKey, effects: &Effects) {
+        self.flights.committed(key, effects);
+        self.metrics.committed(effects);
+    }
+}
+
+fn system_clock() -> Clock {
+    Arc::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    })
+}
+
+fn open_routes(policy: &Policy) -> String {
+    if policy.routes_pass.is_empty() { "none".to_owned() } else { policy.routes_pass.join(" ") }
+}
+
+fn describe(policy: &Policy) -> &'static str {
+    match policy.rules.action(Code::Adopted) {
+        _ if policy.observe => "observe",
+        Action::Refuse => "strict",
+        Action::Note | Action::Off => "standard",
+    }
+}

@@ -1,0 +1,100 @@
+//! The record of a conversation as the control API tells it: ids, states and times, no contents.
+
+use crate::ledger::Conversation;
+use crate::ledger::calls::CallState;
+use crate::ledger::event::Millis;
+use crate::ledger::exchanges::{FlightState, Kind};
+use crate::ledger::lanes::LaneKey;
+use serde_json::{Value, json};
+
+/// The record of the conversation that the client calls `id`; of none, an empty one.
+pub(super) fn of(id: &str, conversation: Option<&Conversation>) -> Value {
+    let Some(conversation) = conversation else {
+        return json!({
+            "conversation": id, "known": false, "generations": [], "exchanges": [], "calls": [],
+        });
+    };
+    let generations: Vec<Value> = conversation
+        .lanes()
+        .iter()
+        .map(|lane| {
+            json!({
+                "lane": lane.number,
+                "by_header": lane.key == LaneKey::Header,
+                "generation": lane.task.generation,
+                "started_at": lane.task.started.0,
+                "model_calls": lane.task.model_calls,
+                "outcome": lane.task.ended.map(|outcome| outcome.as_str()),
+            })
+        })
+        .collect();
+    json!({
+        "conversation": id,
+        "known": true,
+        "generation": conversation.lanes().highest(),
+        "generations": generations,
+        "exchanges": exchanges(conversation),
+        "calls": calls(conversation),
+    })
+}
+
+fn exchanges(conversation: &Conversation) -> Vec<Value> {
+    conversation
+        .exchanges()
+        .iter()
+        .map(|exchange| {
+            let state = match exchange.state {
+                FlightState::Flight => "in_flight",
+                FlightState::Settled => "settled",
+                FlightState::Delivered => "delivered",
+                FlightState::Failed => "failed",
+                FlightState::Withheld(code) => code.as_str(),
+            };
+            json!({
+                "exchange": exchange.id.to_string(),
+                "lane": exchange.lane,
+                "generation": exchange.generation,
+                "kind": match exchange.kind {
+                    Kind::Opening => "opening",
+                    Kind::Continuation(_) => "continuation",
+                },
+                "attempt": exchange.attempt,
+                "state": state,
+            })
+        })
+        .collect()
+}
+
+fn calls(conversation: &Conversation) -> Vec<Value> {
+    let at = |time: Option<Millis>| time.map(|millis| millis.0);
+    conversation
+        .calls()
+        .iter()
+        .flat_map(|proposal| proposal.calls.iter().map(move |call| (proposal, call)))
+        .map(|(proposal, call)| {
+            let state = match call.state {
+                CallState::Open => "open",
+                CallState::Accepted(_) => "accepted",
+                CallState::Closed(_) => "closed",
+                CallState::TimedOut => "timed_out",
+                CallState::Superseded => "superseded",
+                CallState::Replaced => "replaced",
+                CallState::Unchosen => "unchosen",
+            };
+            json!({
+                "tool_call_id": call.id,
+                "tool": call.tool,
+                "generation": proposal.generation,
+                "lane": proposal.lane,
+                "exchange": proposal.exchange.to_string(),
+                "choice": call.choice,
+                "arguments_digest": call.arguments.to_string(),
+                "state": state,
+                "forced": proposal.forced || call.forced.is_some(),
+                "registered_at": call.registered.0,
+                "deadline_at": at(call.deadline),
+                "ended_at": at(call.ended),
+            })
+        })
+        .collect()
+}

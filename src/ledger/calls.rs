@@ -1,0 +1,329 @@
+//! Proposals and their calls: what was registered before a client saw it, and how each call ended.
+//!
+//! ```text
+//!            result accepted ───────────────► Accepted   (one result, for ever)
+//!           │closing (client's own notice) ─► Closed
+//!   Open ───┤deadline ──────────────────────► TimedOut
+//!           │user moved on ─────────────────► Superseded
+//!           │newer attempt / never sent ────► Replaced
+//!           └left out of the run, or another choice was answered ─► Unchosen
+//! ```
+//! Every arrow leaves `Open`; nothing leaves a final state. What a rule set to `note` let in is kept
+//! beside the state (`forced`), never over it.
+
+use super::digest::Digest;
+use super::event::{Alternative, ExchangeId, Millis, Pair, Proposed};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallState {
+    /// Registered, not yet answered.
+    Open,
+    /// Answered: the digest of its one result.
+    Accepted(Digest),
+    /// The client put a notice in place of a result: its digest.
+    Closed(Digest),
+    /// Its deadline passed first.
+    TimedOut,
+    /// The user moved on first.
+    Superseded,
+    /// A newer attempt took over, or its bytes never went out.
+    Replaced,
+    /// The run that answered its message left it out, or took another choice.
+    Unchosen,
+}
+
+/// One registered call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Its id.
+    pub id: Box<str>,
+    /// Its tool.
+    pub tool: Box<str>,
+    /// Digest of its arguments.
+    pub arguments: Digest,
+    /// Arguments that its result may echo.
+    pub echoes: Vec<(Box<str>, Digest)>,
+    /// The choice that proposed it.
+    pub choice: u64,
+    /// When it was registered.
+    pub registered: Millis,
+    /// When its result is too late.
+    pub deadline: Option<Millis>,
+    /// Whether the tool is declared a write.
+    pub write: bool,
+    /// Attempts that were started (numbered from 1).
+    pub started: u32,
+    /// How it stands.
+    pub state: CallState,
+    /// A result that was let in although a rule would have refused it.
+    pub forced: Option<Digest>,
+    /// When it ended.
+    pub ended: Option<Millis>,
+    /// The `idempotency-key` of the control API call that decided it.
+    pub decided_by: Option<Digest>,
+}
+
+impl Call {
+    /// Whether `result` is what was let in for this call.
+    #[must_use]
+    pub fn holds(&self, result: Digest) -> bool {
+        self.forced == Some(result)
+            || matches!(self.state, CallState::Accepted(d) | CallState::Closed(d) if d == result)
+    }
+
+    /// Whether a result was let in: accepted, closed by the client, or forced.
+    #[must_use]
+    pub fn answered(&self) -> bool {
+        self.forced.is_some() || matches!(self.state, CallState::Accepted(_) | CallState::Closed(_))
+    }
+
+    /// Whether only a closing may stand for it: it ended without an answer and its task is gone.
+    #[must_use]
+    pub fn barred(&self) -> bool {
+        !self.answered()
+            && matches!(
+                self.state,
+                CallState::TimedOut | CallState::Superseded | CallState::Replaced
+            )
+    }
+
+    /// Whether the offered pair is this very call: tool and arguments.
+    #[must_use]
+    pub fn is(&self, pair: &Pair) -> bool {
+        self.tool == pair.tool && (pair.edits_allowed || self.arguments == pair.arguments)
+    }
+}
+
+/// The calls of one assistant message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Proposal {
+    /// Rises by one with each proposal of the conversation.
+    pub seq: u64,
+    /// The exchange that proposed it.
+    pub exchange: ExchangeId,
+    /// Its lane, by number.
+    pub lane: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// Whether a rule would have refused it.
+    pub forced: bool,
+    /// Whether the answer to its results was delivered.
+    pub delivered: bool,
+    /// Its calls, of all choices.
+    pub calls: Vec<Call>,
+}
+
+impl Proposal {
+    /// The call of that id. With several choices, of `choice` if given.
+    #[must_use]
+    pub fn call(&self, id: &str, choice: Option<u64>) -> Option<usize> {
+        self.calls
+            .iter()
+            .position(|call| *call.id == *id && choice.is_none_or(|choice| call.choice == choice))
+    }
+
+    /// The first choice that holds all these ids.
+    #[must_use]
+    pub fn choice_of(&self, pairs: &[Pair]) -> Option<u64> {
+        let first = pairs.first()?;
+        self.calls
+            .iter()
+            .filter(|call| call.id == first.id)
+            .map(|call| call.choice)
+            .find(|choice| pairs.iter().all(|pair| self.call(&pair.id, Some(*choice)).is_some()))
+    }
+
+    /// Whether any of its calls is open.
+    #[must_use]
+    pub fn open(&self) -> bool {
+        self.calls.iter().any(|call| call.state == CallState::Open)
+    }
+}
+
+/// All proposals of a conversation that are still remembered, newest last, found by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Register {
+    next: u64,
+    proposals: VecDeque<Proposal>,
+    by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
+    calls: usize,
+    /// Whether a model's proposal was ever registered here (adopted runs do not count).
+    pub used: bool,
+}
+
+/// Where a proposal comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The exchange that proposed it, or that brought an adopted run.
+    pub exchange: ExchangeId,
+    /// Its lane.
+    pub lane: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// Whether a rule would have refused it.
+    pub forced: bool,
+}
+
+impl Register {
+    /// Registers what a model proposed.
+    pub fn propose(&mut self, origin: Origin, alternatives: &[Alternative], now: Millis) {
+        let calls = alternatives
+            .iter()
+            .flat_map(|one| one.calls.iter().map(|call| Call::open(call, one.choice, now)))
+            .collect();
+        self.used = true;
+        let _ = self.insert(origin, calls);
+    }
+
+    /// Remembers what an adopted run brought: calls that were answered before we knew them. Gives its
+    /// number.
+    pub fn adopt(&mut self, origin: Origin, pairs: &[Pair], now: Millis) -> u64 {
+        let calls = pairs
+            .iter()
+            .map(|pair| Call {
+                id: pair.id.clone(),
+                tool: pair.tool.clone(),
+                arguments: pair.arguments,
+                echoes: Vec::new(),
+                choice: 0,
+                registered: now,
+                deadline: None,
+                write: false,
+                started: 0,
+                state: if pair.closing {
+                    CallState::Closed(pair.result)
+                } else {
+                    CallState::Accepted(pair.result)
+                },
+                forced: None,
+                ended: Some(now),
+                decided_by: None,
+            })
+            .collect();
+        self.insert(origin, calls)
+    }
+
+    fn insert(&mut self, origin: Origin, calls: Vec<Call>) -> u64 {
+        let seq = self.next;
+        self.next += 1;
+        self.calls += calls.len();
+        for call in &calls {
+            let seqs = self.by_id.entry(call.id.clone()).or_default();
+            if seqs.last() != Some(&seq) {
+                seqs.push(seq);
+            }
+        }
+        let Origin { exchange, lane, generation, forced } = origin;
+        self.proposals.push_back(Proposal {
+            seq,
+            exchange,
+            lane,
+            generation,
+            forced,
+            delivered: false,
+            calls,
+        });
+        seq
+    }
+
+    /// Proposals that hold all ids of `pairs` in one choice, newest first.
+    pub fn holding<'a, 'p>(
+        &'a self,
+        pairs: &'p [Pair],
+    ) -> impl Iterator<Item = &'a Proposal> + use<'a, 'p> {
+        let seqs = pairs.first().and_then(|pair| self.by_id.get(&pair.id));
+        seqs.into_iter()
+            .flat_map(|seqs| seqs.iter().rev())
+            .filter_map(|seq| self.get(*seq))
+            .filter(|proposal| proposal.choice_of(pairs).is_some())
+    }
+
+    /// The newest proposal that holds this id.
+    #[must_use]
+    pub fn newest(&self, id: &str) -> Option<&Proposal> {
+        self.by_id.get(id)?.last().and_then(|seq| self.get(*seq))
+    }
+
+    /// The proposal of that number.
+    #[must_use]
+    pub fn get(&self, seq: u64) -> Option<&Proposal> {
+        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
+        self.proposals.get(at)
+    }
+
+    /// The proposal of that number, to be changed.
+    pub fn get_mut(&mut self, seq: u64) -> Option<&mut Proposal> {
+        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
+        self.proposals.get_mut(at)
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Proposal> {
+        self.proposals.iter()
+    }
+
+    /// Ends every open call that `which` picks; gives each to `ended`.
+    pub fn end(
+        &mut self,
+        state: CallState,
+        now: Millis,
+        which: impl Fn(&Proposal, &Call) -> bool,
+        mut ended: impl FnMut(&Call),
+    ) {
+        for proposal in &mut self.proposals {
+            for at in 0..proposal.calls.len() {
+                let call = &proposal.calls[at];
+                if call.state == CallState::Open && which(proposal, call) {
+                    let call = &mut proposal.calls[at];
+                    call.state = state;
+                    call.ended = Some(now);
+                    ended(call);
+                }
+            }
+        }
+    }
+
+    /// Forgets the oldest proposals beyond `kept` calls. Open ones stay; those that only a closing may
+    /// stand for stay four times as long, as nothing else would bar their late results.
+    pub fn fold(&mut self, kept: usize) {
+        while self.calls > kept {
+            let hard = self.calls > kept.saturating_mul(4);
+            let victim = self.proposals.iter().position(|proposal| {
+                !proposal.open() && (hard || !proposal.calls.iter().any(Call::barred))
+            });
+            let Some(gone) = victim.and_then(|at| self.proposals.remove(at)) else { break };
+            self.calls -= gone.calls.len();
+            for call in &gone.calls {
+                if let Some(seqs) = self.by_id.get_mut(&call.id) {
+                    seqs.retain(|seq| *seq != gone.seq);
+                    if seqs.is_empty() {
+                        self.by_id.remove(&call.id);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Call {
+    fn open(call: &Proposed, choice: u64, now: Millis) -> Call {
+        Call {
+            id: call.id.clone(),
+            tool: call.tool.clone(),
+            arguments: call.arguments,
+            echoes: call.echoes.clone(),
+            choice,
+            registered: now,
+            deadline: call.deadline.map(|span| now.after(span)),
+            write: call.write,
+            started: 0,
+            state: CallState::Open,
+            forced: None,
+            ended: None,
+            decided_by: None,
+        }
+    }
+}

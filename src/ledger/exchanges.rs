@@ -1,0 +1,176 @@
+//! Exchanges: which model calls a generation made, and how each ended.
+//!
+//! ```text
+//!   Flight ──settle──► Settled ──last byte──► Delivered
+//!     │                   │
+//!     ├───────────────────┴─ upstream failed, output refused, client gone, lease lapsed ─► Failed
+//!     ├─ a newer attempt took over ─► Overtaken
+//!     └─ the generation moved on, or ended ─► Stale
+//! ```
+
+use super::digest::Digest;
+use super::event::{Admitted, ExchangeId, Millis, Replica};
+use crate::guard::fault::Code;
+use std::collections::VecDeque;
+
+/// What an exchange does for its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Starts work.
+    Opening,
+    /// Feeds the results of that proposal back.
+    Continuation(u64),
+}
+
+/// How an exchange stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlightState {
+    /// At the upstream.
+    Flight,
+    /// Its response may go down.
+    Settled,
+    /// Its last byte was handed to the client.
+    Delivered,
+    /// It came to nothing.
+    Failed,
+    /// It may not be answered any more, and why.
+    Withheld(Code),
+}
+
+/// One exchange.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange {
+    /// Its id.
+    pub id: ExchangeId,
+    /// Who serves it.
+    pub replica: Replica,
+    /// Its lane, by number.
+    pub lane: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// What it does.
+    pub kind: Kind,
+    /// Digest of its message list.
+    pub list: Digest,
+    /// Which try of the same opening or continuation, from 1.
+    pub attempt: u32,
+    /// How many tries before this one reached the model.
+    pub reached: u32,
+    /// Whether it is the last that the budget allows.
+    pub last_allowed: bool,
+    /// Whether it proposed calls.
+    pub proposed: bool,
+    /// How it stands.
+    pub state: FlightState,
+    /// Whether the upstream gave no answer (such tries do not count against the bound).
+    pub unreached: bool,
+    /// When its replica must have given a sign.
+    pub lease: Millis,
+    /// The answer that `Admit` got, should the event come again.
+    pub admitted: Box<AdmittedOnce>,
+}
+
+/// What an `Admit` was answered, kept for a repeat of the same event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmittedOnce(pub Admitted);
+
+impl std::hash::Hash for AdmittedOnce {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.generation.hash(state);
+        self.0.attempt.hash(state);
+    }
+}
+
+impl Exchange {
+    /// Whether it is under way: its answer may still be released.
+    #[must_use]
+    pub fn under_way(&self) -> bool {
+        matches!(self.state, FlightState::Flight | FlightState::Settled)
+    }
+}
+
+/// The exchanges that are remembered: those of current generations, and all under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Exchanges {
+    list: Vec<Exchange>,
+    /// Message lists of older generations: a declared retry of one is stale.
+    past: VecDeque<Digest>,
+    /// `idempotency-key`s seen.
+    keys: VecDeque<Digest>,
+}
+
+impl Exchanges {
+    /// The exchange of that id.
+    #[must_use]
+    pub fn get(&self, id: ExchangeId) -> Option<&Exchange> {
+        self.list.iter().rev().find(|one| one.id == id)
+    }
+
+    /// The exchange of that id, to be changed.
+    pub fn get_mut(&mut self, id: ExchangeId) -> Option<&mut Exchange> {
+        self.list.iter_mut().rev().find(|one| one.id == id)
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Exchange> {
+        self.list.iter()
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.list.iter_mut()
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, exchange: Exchange) {
+        self.list.push(exchange);
+    }
+
+    /// Whether an older generation had this list.
+    #[must_use]
+    pub fn is_past(&self, list: Digest) -> bool {
+        self.past.contains(&list)
+    }
+
+    /// Whether this key was seen; remembers nothing.
+    #[must_use]
+    pub fn key_seen(&self, key: Digest) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Remembers a key.
+    pub fn remember_key(&mut self, key: Digest, kept: usize) {
+        if !self.key_seen(key) {
+            self.keys.push_back(key);
+            if self.keys.len() > kept {
+                self.keys.pop_front();
+            }
+        }
+    }
+
+    /// Moves what `current` no longer counts and nobody waits for to the past.
+    pub fn retire(&mut self, kept: usize, current: impl Fn(&Exchange) -> bool) {
+        let past = &mut self.past;
+        self.list.retain(|one| {
+            let stays = current(one) || one.under_way();
+            if !stays && !past.contains(&one.list) {
+                past.push_back(one.list);
+            }
+            stays
+        });
+        while self.past.len() > kept {
+            self.past.pop_front();
+        }
+        self.bound(kept);
+    }
+
+    /// Drops the oldest ended exchanges beyond `kept`.
+    pub fn bound(&mut self, kept: usize) {
+        let mut over = self.list.len().saturating_sub(kept);
+        self.list.retain(|one| {
+            let drop = over > 0 && !one.under_way();
+            over -= usize::from(drop);
+            !drop
+        });
+    }
+}

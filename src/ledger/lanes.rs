@@ -1,0 +1,120 @@
+//! Lanes and their current tasks.
+//!
+//! With the generation header a conversation has one lane, whose numbers the client gives. Without it
+//! each thread of messages is a lane that counts by itself.
+
+use super::digest::Digest;
+use super::event::{Millis, TaskOutcome};
+
+/// The task of a lane's current generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// The generation's number.
+    pub generation: u64,
+    /// When it began.
+    pub started: Millis,
+    /// Openings and continuations so far, without further attempts.
+    pub model_calls: u32,
+    /// The list of the opening that began it.
+    pub opening: Option<Digest>,
+    /// How it ended, if it did.
+    pub ended: Option<TaskOutcome>,
+    /// Whether its last exchange came to nothing.
+    pub failed: bool,
+}
+
+impl Task {
+    /// A generation that begins now.
+    #[must_use]
+    pub fn new(generation: u64, now: Millis) -> Self {
+        Task { generation, started: now, model_calls: 0, opening: None, ended: None, failed: false }
+    }
+}
+
+/// What tells one lane from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LaneKey {
+    /// The lane whose generations the header gives.
+    Header,
+    /// A thread of messages, by the digest of its beginning.
+    Thread(Digest),
+}
+
+/// One lane.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// Rises by one with each lane of the conversation.
+    pub number: u32,
+    /// What tells it from others.
+    pub key: LaneKey,
+    /// Its current task.
+    pub task: Task,
+}
+
+/// All lanes of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lanes {
+    next: u32,
+    list: Vec<Lane>,
+    /// The generation that the control API advanced to before any lane was there.
+    pub floor: u64,
+}
+
+impl Lanes {
+    /// The lane of that number.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&Lane> {
+        self.list.iter().find(|lane| lane.number == number)
+    }
+
+    /// The lane of that number, to be changed.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Lane> {
+        self.list.iter_mut().find(|lane| lane.number == number)
+    }
+
+    /// The lane of that key.
+    #[must_use]
+    pub fn find(&self, key: LaneKey) -> Option<&Lane> {
+        self.list.iter().rev().find(|lane| lane.key == key)
+    }
+
+    /// Adds a lane whose current generation is `generation`; gives its number.
+    pub fn add(&mut self, key: LaneKey, generation: u64, now: Millis) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        self.list.push(Lane { number, key, task: Task::new(generation, now) });
+        number
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.list.iter()
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.list.iter_mut()
+    }
+
+    /// Whether that generation is its lane's current one.
+    #[must_use]
+    pub fn current(&self, lane: u32, generation: u64) -> bool {
+        self.get(lane).is_some_and(|lane| lane.task.generation == generation)
+    }
+
+    /// The highest current generation, or the floor.
+    #[must_use]
+    pub fn highest(&self) -> u64 {
+        self.list.iter().map(|lane| lane.task.generation).fold(self.floor, u64::max)
+    }
+
+    /// Forgets the oldest lanes beyond `kept` that `idle` allows.
+    pub fn fold(&mut self, kept: usize, idle: impl Fn(&Lane) -> bool) -> Vec<Lane> {
+        let mut gone = Vec::new();
+        while self.list.len() > kept {
+            let Some(at) = self.list.iter().position(&idle) else { break };
+            gone.push(self.list.remove(at));
+        }
+        gone
+    }
+}

@@ -1,0 +1,122 @@
+//! Aborting the upstream's work.
+//!
+//! SGLang notices a closed connection late, or for whole responses in some versions never, so
+//! `POST /abort_request` goes first and the connection is closed after. It matches a `rid` **by prefix**:
+//! a client's own short `rid` could abort strangers' work, so only ids that we minted are ever named.
+//! Fire and forget, bounded, counted.
+
+use super::splice::Segments;
+use super::upstream::{HttpClient, UpBody};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Uri, header};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+/// Most aborts under way at once; past that, closing the connection has to do.
+const AT_ONCE: usize = 256;
+/// How long one abort may take before the connection is closed all the same.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An upstream request id that we minted: 32 hex digits of randomness, made of nothing else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Rid(u128);
+
+impl Rid {
+    /// A new one.
+    #[must_use]
+    pub fn mint() -> Self {
+        Rid(rand::random())
+    }
+}
+
+impl fmt::Display for Rid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Rid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Sends aborts.
+pub struct Aborter {
+    client: HttpClient,
+    uri: Uri,
+    authorization: Option<HeaderValue>,
+    permits: Arc<Semaphore>,
+    tasks: TaskTracker,
+    runtime: Handle,
+    sent: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl Aborter {
+    /// An aborter that posts to `uri`, on `runtime`.
+    #[must_use]
+    pub fn new(
+        client: HttpClient,
+        uri: Uri,
+        authorization: Option<HeaderValue>,
+        tasks: TaskTracker,
+        runtime: Handle,
+    ) -> Self {
+        Aborter {
+            client,
+            uri,
+            authorization,
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
+            tasks,
+            runtime,
+            sent: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+        }
+    }
+
+    /// Aborts `rid`, then lets go of `connection`.
+    pub fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            self.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
+        let mut request = Request::new(UpBody::Judged(Segments::new(&body, Vec::new())));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(key) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, key.clone());
+        }
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let answer = self.client.request(request);
+        let task = async move {
+            let answered = tokio::time::timeout(PATIENCE, answer).await;
+            if !matches!(answered, Ok(Ok(_))) {
+                tracing::debug!(rid = %rid, "abort was not answered");
+            }
+            drop(connection);
+            drop(permit);
+        };
+        self.tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Aborts sent, and aborts left out because too many were under way.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Aborter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aborter").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! A whole response: read to its end, judged, settled, then sent down as it came.
+
+use super::admission::Passage;
+use super::clearance::Cleared;
+use super::gateway::{Gateway, Settings};
+use super::journal::Journal;
+use super::release::{self, Released, Stopped};
+use super::upstream::{Broken, Upcall};
+use crate::guard::fault::Code;
+use crate::guard::proposal::Proposal;
+use crate::ledger::event::Ending;
+use crate::telemetry::ExchangeOutcome;
+use crate::wire::completion::Completion;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+/// A whole response that may go down.
+pub struct Whole {
+    /// The upstream's own bytes.
+    pub body: Bytes,
+    /// The proof; `None` for an upstream's own error object, which holds no calls.
+    pub released: Option<Released>,
+    /// What was noted about it.
+    pub notes: Vec<crate::guard::fault::Fault>,
+}
+
+/// Reads and judges a whole response.
+///
+/// # Errors
+/// When it does not come, is refused, or is no longer wanted.
+pub async fn whole(
+    gateway: &Gateway,
+    settings: &Settings,
+    cleared: &Cleared,
+    passage: &mut Passage,
+    upcall: &mut Upcall,
+    journal: &mut Journal,
+) -> Result<Whole, Stopped> {
+    let body = collect(settings, passage, upcall).await?;
+    let began = Instant::now();
+    let tracked = passage.admitted().is_some();
+    let judged = {
+        let completion = Completion::parse(&body, settings.policy.limits.depth).map_err(|_| {
+            Stopped::upstream(Code::UpstreamInvalid, "The upstream's answer is not a completion.")
+        })?;
+        if completion.error {
+            return Ok(Whole { body, released: None, notes: Vec::new() });
+        }
+        let proposal = Proposal::of(&completion);
+        release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
+    };
+    let mut notes = judged.notes.clone();
+    let released = judged.settle(passage, settings).await?;
+    notes.extend(released.notes.iter().cloned());
+    journal.spends(began.elapsed());
+    Ok(Whole { body, released: Some(released), notes })
+}
+
+/// Waits for the head, unless the exchange is no longer wanted first.
+///
+/// # Errors
+/// When it does not come or is no longer wanted.
+pub async fn head(
+    settings: &Settings,
+    passage: &mut Passage,
+    upcall: &mut Upcall,
+) -> Result<http::response::Parts, Stopped> {
+    poll_fn(|cx| {
+        if let Poll::Ready(code) = passage.poll_unwanted(cx, &settings.policy) {
+            return Poll::Ready(Err(Stopped::unwanted(code)));
+        }
+        upcall.poll_head(cx).map_err(stopped)
+    })
+    .await
+}
+
+fn stopped(broken: Broken) -> Stopped {
+    Stopped::upstream(broken.code(), broken.message())
+}
+
+async fn collect(
+    settings: &Settings,
+    passage: &mut Passage,
+    upcall: &mut Upcall,
+) -> Result<Bytes, Stopped> {
+    let limit = settings.policy.limits.body_bytes;
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    poll_fn(|cx| {
+        if let Poll::Ready(code) = passage.poll_unwanted(cx, &settings.policy) {
+            return Poll::Ready(Err(Stopped::unwanted(code)));
+        }
+        loop {
+            match upcall.poll_data(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(Err(broken))) => return Poll::Ready(Err(stopped(broken))),
+                Poll::Ready(Some(Ok(data))) => {
+                    let length = first.as_ref().map_or(0, Bytes::len).max(rest.len());
+                    if length + data.len() > limit {
+                        return Poll::Ready(Err(Stopped::upstream(
+                            Code::UpstreamInvalid,
+                            "The upstream's answer is larger than limits.body_bytes.",
+                        )));
+                    }
+                    match &first {
+                        None => first = Some(data),
+                        Some(begin) => {
+                            if rest.is_empty() {
+                                rest.extend_from_slice(begin);
+                            }
+                            rest.extend_from_slice(&data);
+                        }
+                    }
+                }
+            }
+        }
+    })
+    .await?;
+    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+}
+
+/// A whole body on its way down. Its exchange is delivered when its bytes are handed over.
+#[derive(Debug)]
+pub struct Delivery {
+    body: Option<Bytes>,
+    passage: Passage,
+    journal: Box<Journal>,
+    failed: bool,
+}
+
+impl Delivery {
+    /// Of a judged answer, which takes the proof; or of the upstream's own error object.
+    #[must_use]
+    pub fn new(whole: Whole, passage: Passage, journal: Box<Journal>) -> Self {
+        let failed = whole.released.is_none();
+        let mut delivery = Delivery { body: Some(whole.body), passage, journal, failed };
+        if failed {
+            delivery.journal.ends(ExchangeOutcome::UpstreamError);
+            if let Some(flight) = delivery.passage.flight() {
+                flight.ends(Ending::UpstreamFailed);
+            }
+        } else if let Some(flight) = delivery.passage.flight() {
+            flight.ends(Ending::ClientGone { calls_sent: false });
+        }
+        delivery
+    }
+}
+
+impl Body for Delivery {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(body) = self.body.take() {
+            let ending = if self.failed { Ending::UpstreamFailed } else { Ending::Delivered };
+            if !self.failed {
+                self.journal.ends(ExchangeOutcome::Delivered);
+            }
+            if let Some(flight) = self.passage.flight() {
+                flight.close(ending);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(body))));
+        }
+        if let Some(flight) = self.passage.flight()
+            && flight.poll_closed(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.as_ref().map_or(0, |body| body.len() as u64))
+    }
+}
+
+/// An answer that passes through unjudged: an upstream's error, or an unguarded route.
+#[derive(Debug)]
+pub struct Through {
+    upcall: Upcall,
+    _passage: Option<Passage>,
+    journal: Box<Journal>,
+    ending: ExchangeOutcome,
+}
+
+impl Through {
+    /// Passes on what `upcall` still gives; the exchange ends as `ending` says when all of it went down.
+    #[must_use]
+    pub fn new(
+        upcall: Upcall,
+        passage: Option<Passage>,
+        journal: Box<Journal>,
+        ending: ExchangeOutcome,
+    ) -> Self {
+        Through { upcall, _passage: passage, journal, ending }
+    }
+}
+
+impl Body for Through {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.upcall.poll_data(cx).map(|data| match data {
+            Some(Ok(data)) => {
+                if self.upcall.size_hint().exact() == Some(0) {
+                    // The HTTP server does not ask again after the last byte of a known length.
+                    let ending = self.ending;
+                    self.journal.ends(ending);
+                }
+                Some(Ok(Frame::data(data)))
+            }
+            Some(Err(broken)) => {
+                self.journal.ends(ExchangeOutcome::UpstreamError);
+                Some(Err(std::io::Error::other(broken.message())))
+            }
+            None => {
+                let ending = self.ending;
+                self.journal.ends(ending);
+                None
+            }
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.upcall.size_hint()
+    }
+}

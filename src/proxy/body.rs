@@ -1,0 +1,109 @@
+//! Reading a request's body: whole, within the limit, and never waiting for ever.
+
+use super::refusal::Refusal;
+use crate::guard::fault::Code;
+use crate::policy::Limits;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::time::Duration;
+
+/// Most that is reserved on the word of a `content-length` alone.
+const RESERVE: usize = 1 << 20;
+/// How long a body that nobody wants is read on, so that the client hears the answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Whether the headers announce a body that can be read as JSON.
+///
+/// # Errors
+/// When they do not.
+pub fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+    let refuse = |name: &str, text: &str| Err(Box::new(Refusal::at(Code::BodyInvalid, name, text)));
+    if let Some(value) = headers.get(header::CONTENT_TYPE)
+        && !is_json(value.to_str().unwrap_or("?"))
+    {
+        return refuse("content-type", "The content type must be application/json.");
+    }
+    let encodings = headers.get_all(header::CONTENT_ENCODING);
+    if encodings.iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return refuse("content-encoding", "The body must not be compressed.");
+    }
+    Ok(())
+}
+
+/// Whether a media type is JSON's.
+#[must_use]
+pub fn is_json(value: &str) -> bool {
+    let essence = essence(value);
+    essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+}
+
+/// A media type without its parameters, in lower case.
+#[must_use]
+pub fn essence(value: &str) -> String {
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Reads it all.
+///
+/// # Errors
+/// When it is too large, comes too slowly, or breaks off.
+pub async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
+    let announced = body.size_hint().lower();
+    if announced > limits.body_bytes as u64 {
+        discard(body).await;
+        return Err(too_large(limits));
+    }
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    loop {
+        let frame = match tokio::time::timeout(limits.header_read_timeout, body.frame()).await {
+            Err(_) => {
+                return Err(Box::new(Refusal::plain(
+                    Code::BodyInvalid,
+                    "The body did not arrive in time.",
+                )));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(_))) => {
+                return Err(Box::new(Refusal::plain(Code::BodyInvalid, "The body broke off.")));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        let length = first.as_ref().map_or(0, Bytes::len).max(rest.len());
+        if length + data.len() > limits.body_bytes {
+            discard(body).await;
+            return Err(too_large(limits));
+        }
+        match &first {
+            None => first = Some(data),
+            Some(begin) => {
+                if rest.is_empty() {
+                    let expected = usize::try_from(announced).unwrap_or(usize::MAX);
+                    rest.reserve(expected.min(RESERVE).max(begin.len() + data.len()));
+                    rest.extend_from_slice(begin);
+                }
+                rest.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+}
+
+/// Reads on and forgets, for a while: a client that is still sending would otherwise meet a closed
+/// connection and never read our answer.
+pub async fn discard(mut body: Incoming) {
+    let drained = async { while let Some(Ok(_)) = body.frame().await {} };
+    // Past that, the client has had its time.
+    let _ = tokio::time::timeout(LINGER, drained).await;
+}
+
+fn too_large(limits: &Limits) -> Box<Refusal> {
+    Box::new(Refusal::plain(
+        Code::BodyTooLarge,
+        format!("The body is larger than {} bytes (limits.body_bytes).", limits.body_bytes),
+    ))
+}

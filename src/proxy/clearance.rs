@@ -1,0 +1,94 @@
+//! Request rules: a body becomes [`Cleared`], or is refused.
+//!
+//! `Cleared` is a proof: only [`clear`] makes one, and nothing goes up the guarded route without it.
+
+use super::admission;
+use super::gateway::Gateway;
+use super::gateway::Settings;
+use super::headers::Standing;
+use super::refusal::{Refusal, plain_fault};
+use crate::guard::fault::{Code, Fault};
+use crate::guard::offer::Offer;
+use crate::guard::pairing;
+use crate::guard::verdict::Action;
+use crate::ledger::event::{Admit, ExchangeId};
+use crate::wire::json::BodyFault;
+use crate::wire::request::ChatRequest;
+use bytes::Bytes;
+
+/// A request that the rules let through, and what the way back needs to know of it.
+pub struct Cleared {
+    /// The client's own bytes.
+    pub(super) body: Bytes,
+    /// Where a member may be spliced in.
+    pub(super) splice_at: usize,
+    /// Whether the client named a `rid` of its own.
+    pub(super) has_rid: bool,
+    /// What the model may propose.
+    pub(super) offer: Offer,
+    /// What was noted.
+    pub(super) notes: Vec<Fault>,
+    /// The ledger's question, when the exchange is tracked.
+    pub(super) admit: Option<Admit>,
+    _proof: (),
+}
+
+/// What the request rules make of a body.
+pub enum Clearance {
+    /// It may go on.
+    Cleared(Box<Cleared>),
+    /// It could not be read, and the operator lets such bodies through: as they are, and noted.
+    Opaque(Vec<Fault>),
+    /// It may not.
+    Refused(Box<Refusal>),
+}
+
+/// Reads and judges a body.
+pub fn clear(
+    gateway: &Gateway,
+    settings: &Settings,
+    standing: &Standing,
+    exchange: ExchangeId,
+    body: Bytes,
+) -> Clearance {
+    let rules = &settings.policy.rules;
+    let request = match ChatRequest::parse(&body, settings.policy.limits.depth) {
+        Ok(request) => request,
+        Err(fault) => {
+            let fault = body_fault(&fault);
+            return match rules.action(Code::BodyInvalid) {
+                Action::Refuse => {
+                    Clearance::Refused(Box::new(Refusal::of_request(vec![fault])))
+                }
+                Action::Note => Clearance::Opaque(vec![fault]),
+                Action::Off => Clearance::Opaque(Vec::new()),
+            };
+        }
+    };
+    let mut pairing = pairing::judge(&request);
+    let verdict = rules.judge(std::mem::take(&mut pairing.faults));
+    if !verdict.refused.is_empty() {
+        let mut refusal = Refusal::of_request(verdict.refused);
+        refusal.notes = verdict.notes;
+        return Clearance::Refused(Box::new(refusal));
+    }
+    let admit = standing.conversation.is_some().then(|| {
+        admission::event(gateway, settings, standing, exchange, &request, &pairing)
+    });
+    let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
+    Clearance::Cleared(Box::new(Cleared {
+        splice_at: request.splice_at,
+        has_rid: request.has_rid,
+        offer,
+        notes: verdict.notes,
+        admit,
+        _proof: (),
+        body: body.clone(),
+    }))
+}
+
+fn body_fault(fault: &BodyFault) -> Fault {
+    let place = if fault.path.is_empty() { "The body" } else { fault.path.as_str() };
+    let message = format!("{place} is not usable: {} (at byte {}).", fault.reason, fault.offset);
+    plain_fault(Code::BodyInvalid, &fault.path, message)
+}

@@ -1,0 +1,316 @@
+//! One exchange, from the request's head to the response's body.
+
+use super::admission::{self, Passage};
+use super::answer::{self, Delivery, Through};
+use super::body;
+use super::clearance::{self, Clearance, Cleared};
+use super::forward;
+use super::gateway::{Gateway, Settings};
+use super::headers::{self, Standing};
+use super::identity::Principal;
+use super::journal::Journal;
+use super::refusal::Refusal;
+use super::relay::Relay;
+use super::release::Stopped;
+use super::splice::Segments;
+use super::upstream::{UpBody, Upcall};
+use crate::guard::fault::{Code, Fault};
+use crate::ledger::event::Ending;
+use crate::telemetry::{ExchangeOutcome, Route};
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, header, response};
+use hyper::body::Incoming;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+/// Serves the guarded route.
+pub async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
+    let settings = gateway.settings();
+    let (parts, body) = request.into_parts();
+    let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
+    match run(&gateway, &settings, &mut journal, parts, body).await {
+        Ok(going) => going.into_response(gateway, settings, journal),
+        Err(refusal) => refuse(&refusal, &mut journal),
+    }
+}
+
+/// Serves a route that is forwarded unjudged.
+pub async fn unguarded(
+    gateway: Arc<Gateway>,
+    request: Request<Incoming>,
+    route: Route,
+) -> Response<Body> {
+    let settings = gateway.settings();
+    let (parts, body) = request.into_parts();
+    let mut journal = Journal::open(&gateway, route, &parts.headers);
+    let begun = match take_place(&gateway, &mut journal) {
+        Ok(()) => forward::pass(&gateway, &settings, parts, UpBody::Streamed(body)),
+        Err(refusal) => {
+            body::discard(body).await;
+            Err(refusal)
+        }
+    };
+    let mut upcall = match begun {
+        Ok(upcall) => upcall,
+        Err(refusal) => return refuse(&refusal, &mut journal),
+    };
+    journal.goes_up(None);
+    match poll_fn(|cx| upcall.poll_head(cx)).await {
+        Ok(head) => {
+            journal.heard(head.status, false);
+            let going = Going {
+                head,
+                notes: Vec::new(),
+                way: Way::Through(upcall, None, ExchangeOutcome::Delivered),
+            };
+            going.into_response(gateway, settings, journal)
+        }
+        Err(broken) => {
+            let refusal = Stopped::upstream(broken.code(), broken.message()).refusal;
+            refuse(&refusal, &mut journal)
+        }
+    }
+}
+
+/// Refuses a request without looking at its body.
+pub async fn refuse_unread(
+    gateway: Arc<Gateway>,
+    request: Request<Incoming>,
+    refusal: Refusal,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let mut journal = Journal::open(&gateway, Route::Closed, &parts.headers);
+    body::discard(body).await;
+    refuse(&refusal, &mut journal)
+}
+
+/// Our own answer in place of the upstream's.
+pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
+    if let Some(generation) = refusal.generation {
+        journal.stamp.generation = Some(generation);
+    }
+    journal.refuses(refusal);
+    let mut response = Response::new(Body::from(refusal.body()));
+    *response.status_mut() = refusal.status();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    journal.stamp.refused(headers, refusal);
+    if refusal.code() == Code::Draining {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// An answer that goes down.
+struct Going {
+    head: response::Parts,
+    notes: Vec<Fault>,
+    way: Way,
+}
+
+enum Way {
+    /// Unjudged: an upstream's error, or an unguarded route.
+    Through(Upcall, Option<Passage>, ExchangeOutcome),
+    Whole(answer::Whole, Passage),
+    Stream(Box<Cleared>, Passage, Upcall),
+}
+
+impl Going {
+    fn into_response(
+        mut self,
+        gateway: Arc<Gateway>,
+        settings: Arc<Settings>,
+        mut journal: Box<Journal>,
+    ) -> Response<Body> {
+        let unchanged = matches!(self.way, Way::Through(..));
+        headers::make_downward(&mut self.head.headers, unchanged);
+        journal.notes(&self.notes);
+        journal.stamp.passed(&mut self.head.headers, &self.notes);
+        let body = match self.way {
+            Way::Through(upcall, passage, ending) => {
+                Body::new(Through::new(upcall, passage, journal, ending))
+            }
+            Way::Whole(whole, passage) => Body::new(Delivery::new(whole, passage, journal)),
+            Way::Stream(cleared, passage, upcall) => {
+                Body::new(Relay::new(gateway, settings, cleared, passage, upcall, journal))
+            }
+        };
+        Response::from_parts(self.head, body)
+    }
+}
+
+/// Takes a place among the exchanges in flight.
+fn take_place(gateway: &Gateway, journal: &mut Journal) -> Result<(), Box<Refusal>> {
+    if gateway.is_draining() {
+        return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
+    }
+    match Arc::clone(&gateway.exchanges).try_acquire_owned() {
+        Ok(permit) => {
+            journal.holds(permit);
+            Ok(())
+        }
+        Err(_) => Err(Box::new(Refusal::plain(
+            Code::Overloaded,
+            "Too many exchanges are in flight (limits.exchanges).",
+        ))),
+    }
+}
+
+async fn run(
+    gateway: &Arc<Gateway>,
+    settings: &Arc<Settings>,
+    journal: &mut Journal,
+    parts: Parts,
+    body: Incoming,
+) -> Result<Going, Box<Refusal>> {
+    let principal = Principal::anonymous();
+    let checked = take_place(gateway, journal)
+        .and_then(|()| body::check_media(&parts.headers))
+        .and_then(|()| Standing::read(&parts.headers, &settings.policy));
+    let standing = match checked {
+        Ok(standing) => standing,
+        Err(refusal) => {
+            body::discard(body).await;
+            return Err(refusal);
+        }
+    };
+    journal.stands(&standing);
+    let body = body::read(body, &settings.policy.limits).await?;
+    journal.has_read();
+    let cleared = clearance::clear(gateway, settings, &standing, journal.exchange(), body.clone());
+    let mut cleared = match cleared {
+        Clearance::Cleared(cleared) => cleared,
+        Clearance::Refused(refusal) => return Err(refusal),
+        Clearance::Opaque(notes) => return opaque(gateway, settings, journal, parts, body, notes).await,
+    };
+    let passage =
+        admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
+    journal.admitted(&passage);
+    go_up(gateway, settings, journal, parts, cleared, passage).await
+}
+
+/// Up and back again.
+async fn go_up(
+    gateway: &Arc<Gateway>,
+    settings: &Settings,
+    journal: &mut Journal,
+    parts: Parts,
+    cleared: Box<Cleared>,
+    mut passage: Passage,
+) -> Result<Going, Box<Refusal>> {
+    let notes = admission::notes(&cleared, &passage);
+    let mut upcall = match forward::forward(gateway, settings, parts, &cleared, &passage) {
+        Ok(upcall) => upcall,
+        Err(refusal) => return Err(stop(&mut passage, Ending::UpstreamFailed, refusal)),
+    };
+    journal.goes_up(upcall.rid().map(ToString::to_string));
+    let head = match answer::head(settings, &mut passage, &mut upcall).await {
+        Ok(head) => head,
+        Err(stopped) => {
+            upcall.cancel();
+            return Err(stop(&mut passage, stopped.ending, stopped.refusal));
+        }
+    };
+    let framing = Framing::of(&head);
+    journal.heard(head.status, framing == Framing::Events);
+    match framing {
+        Framing::Error => {
+            if let Some(flight) = passage.flight() {
+                flight.ends(Ending::UpstreamFailed);
+            }
+            let way = Way::Through(upcall, Some(passage), ExchangeOutcome::UpstreamError);
+            Ok(Going { head, notes, way })
+        }
+        Framing::Events => {
+            Ok(Going { head, notes, way: Way::Stream(cleared, passage, upcall) })
+        }
+        Framing::Json => {
+            let judged =
+                answer::whole(gateway, settings, &cleared, &mut passage, &mut upcall, journal)
+                    .await;
+            match judged {
+                Ok(mut whole) => {
+                    let mut notes = notes;
+                    notes.append(&mut whole.notes);
+                    Ok(Going { head, notes, way: Way::Whole(whole, passage) })
+                }
+                Err(mut stopped) => {
+                    upcall.cancel();
+                    stopped.refusal.notes.extend(notes);
+                    Err(stop(&mut passage, stopped.ending, stopped.refusal))
+                }
+            }
+        }
+        Framing::Unreadable => {
+            upcall.cancel();
+            let stopped = Stopped::upstream(
+                Code::UpstreamInvalid,
+                "The upstream's answer is neither JSON nor an event stream.",
+            );
+            Err(stop(&mut passage, stopped.ending, stopped.refusal))
+        }
+    }
+}
+
+/// Tells the ledger how it ended before the client hears of it.
+fn stop(passage: &mut Passage, ending: Ending, refusal: Box<Refusal>) -> Box<Refusal> {
+    if let Some(flight) = passage.flight() {
+        flight.close(ending);
+    }
+    refusal
+}
+
+/// A body that cannot be read, where the operator only watches: up as it is, and its answer down as it is.
+async fn opaque(
+    gateway: &Arc<Gateway>,
+    settings: &Settings,
+    journal: &mut Journal,
+    parts: Parts,
+    body: Bytes,
+    notes: Vec<Fault>,
+) -> Result<Going, Box<Refusal>> {
+    let body = UpBody::Judged(Segments::new(&body, Vec::new()));
+    let mut upcall = forward::pass(gateway, settings, parts, body)?;
+    journal.goes_up(None);
+    match poll_fn(|cx| upcall.poll_head(cx)).await {
+        Ok(head) => {
+            journal.heard(head.status, false);
+            let ending = if head.status.is_success() {
+                ExchangeOutcome::Delivered
+            } else {
+                ExchangeOutcome::UpstreamError
+            };
+            Ok(Going { head, notes, way: Way::Through(upcall, None, ending) })
+        }
+        Err(broken) => Err(Stopped::upstream(broken.code(), broken.message()).refusal),
+    }
+}
+
+/// How a response is to be read: by its status and its content type, whatever the request asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Error,
+    Json,
+    Events,
+    Unreadable,
+}
+
+impl Framing {
+    fn of(head: &response::Parts) -> Self {
+        if !head.status.is_success() {
+            return Framing::Error;
+        }
+        let encodings = head.headers.get_all(header::CONTENT_ENCODING);
+        if encodings.iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Framing::Unreadable;
+        }
+        let media = head.headers.get(header::CONTENT_TYPE);
+        match media.and_then(|value| value.to_str().ok()) {
+            Some(value) if body::is_json(value) => Framing::Json,
+            Some(value) if body::essence(value) == "text/event-stream" => Framing::Events,
+            _ => Framing::Unreadable,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What all exchanges of one running proxy share.
+
+use super::abort::Aborter;
+use super::flight::Flights;
+use super::upstream::{self, HttpClient, Patience};
+use crate::guard::offer::ToolRules;
+use crate::guard::schema::SchemaCache;
+use crate::ledger::event::Replica;
+use crate::policy::Policy;
+use crate::store::Store;
+use crate::telemetry::Metrics;
+use arc_swap::ArcSwap;
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+/// Tool lists whose compiled schemas are kept, and about how much memory for them.
+const SCHEMA_LISTS: usize = 1024;
+const SCHEMA_BYTES: usize = 64 << 20;
+
+/// The configuration, with what is derived from it once. An exchange keeps the one it began with.
+pub struct Settings {
+    /// As configured.
+    pub policy: Policy,
+    /// What the rules on proposals need to know of the operator's tools.
+    pub tool_rules: Arc<ToolRules>,
+    /// Exact texts that count as closings.
+    pub closings: HashSet<String>,
+    /// `authorization` for the upstream, when we hold its key.
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Settings {
+    /// Derives them.
+    ///
+    /// # Errors
+    /// When the upstream's key cannot stand in a header.
+    pub fn new(policy: Policy) -> Result<Self, StartError> {
+        let notices = &policy.notices;
+        let closings = [notices.timeout.clone(), notices.superseded.clone()]
+            .into_iter()
+            .chain(notices.also.iter().cloned())
+            .collect();
+        let authorization = match &policy.upstream.api_key {
+            None => None,
+            Some(key) => {
+                let mut value = HeaderValue::try_from(format!("Bearer {}", key.reveal().trim()))
+                    .map_err(|_| StartError::UpstreamKey)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let tool_rules = Arc::new(tool_rules(&policy).map_err(StartError::Tools)?);
+        Ok(Settings { policy, tool_rules, closings, authorization })
+    }
+
+    /// How long the upstream may take.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        Patience {
+            first_byte: self.policy.upstream.first_byte_timeout,
+            idle: self.policy.upstream.idle_timeout,
+        }
+    }
+
+    /// A path of the upstream.
+    #[must_use]
+    pub fn upstream_uri(&self, path: &PathAndQuery) -> Option<Uri> {
+        let base = &self.policy.upstream.url;
+        let full = format!("{}{path}", base.path().trim_end_matches('/'));
+        Uri::builder()
+            .scheme(base.scheme().cloned().unwrap_or(Scheme::HTTP))
+            .authority(base.authority()?.clone())
+            .path_and_query(full)
+            .build()
+            .ok()
+    }
+}
+
+/// The operator's tools, as the rules on proposals need them.
+fn tool_rules(policy: &Policy) -> Result<ToolRules, String> {
+    let tools = &policy.tools;
+    let rules = ToolRules::new(tools.allow.as_deref(), tools.max_calls, policy.limits.depth);
+    tools.each.iter().try_fold(rules, |rules, (name, tool)| {
+        rules.with_tool(name, &tool.server_owned, tool.schema.as_deref())
+    })
+}
+
+/// Why a proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port cannot be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A tool's settings are unusable.
+    #[error("{0}")]
+    Tools(String),
+    /// The upstream's URL is unusable.
+    #[error("the upstream's URL is not usable")]
+    UpstreamUrl,
+    /// The upstream's key is unusable.
+    #[error("the upstream's key cannot stand in a header")]
+    UpstreamKey,
+    /// The admin token cannot be read.
+    #[error("the admin token file cannot be read: {0}")]
+    AdminToken(std::io::Error),
+}
+
+/// One running proxy.
+pub struct Gateway {
+    pub(crate) settings: ArcSwap<Settings>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) replica: Replica,
+    pub(crate) client: HttpClient,
+    pub(crate) aborter: Arc<Aborter>,
+    pub(crate) schemas: SchemaCache,
+    pub(crate) exchanges: Arc<Semaphore>,
+    /// One token per exchange; closed and awaited when draining.
+    pub(crate) live: TaskTracker,
+    /// Everything that is spawned.
+    pub(crate) tasks: TaskTracker,
+    runtime: Handle,
+    draining: AtomicBool,
+}
+
+impl Gateway {
+    /// Puts the parts together. Must be called on a runtime.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used.
+    pub fn new(
+        policy: Policy,
+        store: Arc<dyn Store>,
+        flights: Arc<Flights>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, StartError> {
+        let settings = Settings::new(policy)?;
+        let runtime = Handle::current();
+        let tasks = TaskTracker::new();
+        let client = upstream::client(settings.policy.upstream.connect_timeout);
+        let abort_uri = settings
+            .upstream_uri(&PathAndQuery::from_static("/abort_request"))
+            .ok_or(StartError::UpstreamUrl)?;
+        let aborter = Arc::new(Aborter::new(
+            client.clone(),
+            abort_uri,
+            settings.authorization.clone(),
+            tasks.clone(),
+            runtime.clone(),
+        ));
+        let exchanges = Arc::new(Semaphore::new(
+            settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS),
+        ));
+        Ok(Arc::new(Gateway {
+            settings: ArcSwap::from_pointee(settings),
+            store,
+            metrics,
+            flights,
+            replica: Replica(rand::random()),
+            client,
+            aborter,
+            schemas: SchemaCache::new(SCHEMA_LISTS, SCHEMA_BYTES),
+            exchanges,
+            live: TaskTracker::new(),
+            tasks,
+            runtime,
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// The configuration in force, derived.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Where ledgers live.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// What is measured.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The pooled client towards the upstream.
+    #[must_use]
+    pub fn client(&self) -> &HttpClient {
+        &self.client
+    }
+
+    /// Sends aborts.
+    #[must_use]
+    pub fn aborter(&self) -> &Aborter {
+        &self.aborter
+    }
+
+    /// Whether it takes no new work.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// From now on it takes no new work.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.live.close();
+    }
+
+    /// Spawns a task that the end of the process waits for. Works from a `Drop` on any thread.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! Header hygiene: what goes up, what comes down, and what a client says in headers.
+
+use super::refusal::Refusal;
+use crate::guard::fault::{Code, Fault};
+use crate::ledger::event::ExchangeId;
+use crate::policy::Policy;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// Highest generation: what a JSON number holds exactly (2^53 - 1).
+pub const MAX_GENERATION: u64 = (1 << 53) - 1;
+
+/// Most bytes of the notes header.
+const NOTES_BYTES: usize = 2048;
+
+/// Joins our record with the client's.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const GENERATION: HeaderName = HeaderName::from_static("x-generation");
+const VERDICT: HeaderName = HeaderName::from_static("x-tigertally-verdict");
+const NOTES: HeaderName = HeaderName::from_static("x-tigertally-notes");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
+const IDEMPOTENCY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// RFC 9110, section 7.6.1, and the older names that some peers still send.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+];
+
+/// What clients must not say to SGLang: they steer its scheduler and routing.
+fn steers_upstream(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(name, "x-data-parallel-rank" | "x-smg-routing-key")
+        || name.starts_with("x-sglext-")
+        || name.starts_with("x-override-")
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Makes a client's headers those of the request to the upstream. `Host` and the length are set anew
+/// by the HTTP client. `own_key` is the upstream's key, when we hold it.
+pub fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>) {
+    strip_hop_by_hop(headers);
+    let steering: Vec<HeaderName> =
+        headers.keys().filter(|name| steers_upstream(name)).cloned().collect();
+    for name in steering.iter().chain(&[
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::EXPECT,
+    ]) {
+        headers.remove(name);
+    }
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if let Some(key) = own_key {
+        headers.insert(header::AUTHORIZATION, key.clone());
+    }
+}
+
+/// Makes the upstream's headers those of our answer. `keep_length` when the body goes down unchanged.
+pub fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
+    strip_hop_by_hop(headers);
+    if !keep_length {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    for ours in [GENERATION, VERDICT, NOTES, SHOULD_RETRY] {
+        headers.remove(ours);
+    }
+}
+
+/// The client's own request id, when it is 1 to 128 visible ASCII characters; else ours.
+pub fn request_id(headers: &HeaderMap, minted: ExchangeId) -> HeaderValue {
+    headers
+        .get(REQUEST_ID)
+        .filter(|value| value.len() <= 128 && is_visible(value.as_bytes()))
+        .cloned()
+        .or_else(|| HeaderValue::from_str(&minted.to_string()).ok())
+        .unwrap_or_else(|| HeaderValue::from_static("-"))
+}
+
+fn is_visible(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// What a client says about where its request belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The conversation header's value.
+    pub conversation: Option<String>,
+    /// The generation header.
+    pub generation: Option<u64>,
+    /// `x-stainless-retry-count` above 0.
+    pub declared_retry: bool,
+    /// `idempotency-key`.
+    pub idempotency: Option<Vec<u8>>,
+}
+
+impl Standing {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When a conversation or generation header is malformed, or two of them disagree.
+    pub fn read(headers: &HeaderMap, policy: &Policy) -> Result<Self, Box<Refusal>> {
+        let conversation = conversation(headers, policy)?;
+        let generation = match conversation {
+            Some(_) => generation(headers, policy)?,
+            None => None,
+        };
+        let declared_retry = headers
+            .get(RETRY_COUNT)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.trim().parse::<u32>().ok())
+            .is_some_and(|count| count > 0);
+        let idempotency = headers.get(IDEMPOTENCY).map(|value| value.as_bytes().to_vec());
+        Ok(Standing { conversation, generation, declared_retry, idempotency })
+    }
+}
+
+fn conversation(headers: &HeaderMap, policy: &Policy) -> Result<Option<String>, Box<Refusal>> {
+    let refuse =
+        |name: &str, text: &str| Err(Box::new(Refusal::at(Code::ConversationInvalid, name, text)));
+    let mut found: Option<String> = None;
+    for name in &policy.conversation_headers {
+        for value in headers.get_all(name) {
+            let Some(text) =
+                value.to_str().ok().filter(|text| is_visible(text.as_bytes()) && text.len() <= 256)
+            else {
+                return refuse(
+                    name.as_str(),
+                    "The conversation header must be 1 to 256 visible ASCII characters.",
+                );
+            };
+            match &found {
+                Some(first) if first != text => {
+                    return refuse(name.as_str(), "Two conversation headers disagree.");
+                }
+                Some(_) => {}
+                None => found = Some(text.to_owned()),
+            }
+        }
+    }
+    if found.is_none() && policy.conversation_required {
+        let name = policy.conversation_headers.first().map_or("", HeaderName::as_str);
+        return refuse(name, "A conversation header is required here.");
+    }
+    Ok(found)
+}
+
+fn generation(headers: &HeaderMap, policy: &Policy) -> Result<Option<u64>, Box<Refusal>> {
+    let name = &policy.generation_header;
+    let mut found = None;
+    for value in headers.get_all(name) {
+        let number = value
+            .to_str()
+            .ok()
+            .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|text| text.parse::<u64>().ok())
+            .filter(|number| *number <= MAX_GENERATION);
+        match (number, found) {
+            (None, _) => {
+                return Err(Box::new(Refusal::at(
+                    Code::GenerationInvalid,
+                    name.as_str(),
+                    "The generation must be a whole number from 0 to 2^53-1.",
+                )));
+            }
+            (Some(number), Some(first)) if number != first => {
+                return Err(Box::new(Refusal::at(
+                    Code::GenerationInvalid,
+                    name.as_str(),
+                    "Two generation headers disagree.",
+                )));
+            }
+            (Some(number), _) => found = Some(number),
+        }
+    }
+    Ok(found)
+}
+
+/// What our answer headers say about an exchange.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    /// `x-request-id`
+    pub request_id: HeaderValue,
+    /// `x-generation`
+    pub generation: Option<u64>,
+}
+
+impl Stamp {
+    /// Writes them for an answer that goes through.
+    pub fn passed(&self, headers: &mut HeaderMap, notes: &[Fault]) {
+        let verdict = if notes.is_empty() { "pass" } else { "note" };
+        self.write(headers, verdict, notes);
+    }
+
+    /// Writes them for a refusal.
+    pub fn refused(&self, headers: &mut HeaderMap, refusal: &Refusal) {
+        self.write(headers, "refuse", &refusal.notes);
+        if refusal.status().is_server_error() {
+            if refusal.status() == http::StatusCode::SERVICE_UNAVAILABLE {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+        } else {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+    }
+
+    fn write(&self, headers: &mut HeaderMap, verdict: &'static str, notes: &[Fault]) {
+        headers.insert(REQUEST_ID, self.request_id.clone());
+        headers.insert(VERDICT, HeaderValue::from_static(verdict));
+        if let Some(generation) = self.generation {
+            headers.insert(GENERATION, HeaderValue::from(generation));
+        }
+        if let Some(value) = notes_value(notes) {
+            headers.insert(NOTES, value);
+        }
+    }
+}
+
+/// `code@path, …`, cut at whole entries when it would be too long for a header.
+fn notes_value(notes: &[Fault]) -> Option<HeaderValue> {
+    let mut text = String::new();
+    for note in notes {
+        let entry = format!("{}@{}", note.code.as_str(), note.param);
+        if text.len() + entry.len() + 2 > NOTES_BYTES {
+            break;
+        }
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.extend(entry.chars().map(|c| if c.is_ascii_graphic() && c != ',' { c } else { '?' }));
+    }
+    if text.is_empty() { None } else { HeaderValue::from_str(&text).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn map(entries: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in entries {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn what_steers_the_upstream_stays_here() {
+        let mut headers = map(&[
+            ("connection", "close, x-named"),
+            ("x-named", "1"),
+            ("te", "trailers"),
+            ("host", "front"),
+            ("content-length", "3"),
+            ("accept-encoding", "gzip, br"),
+            ("x-data-parallel-rank", "1"),
+            ("x-smg-routing-key", "1"),
+            ("x-sglext-anything", "1"),
+            ("x-override-rid", "1"),
+            ("x-conversation-id", "c"),
+            ("traceparent", "t"),
+            ("authorization", "Bearer client"),
+        ]);
+        make_upward(&mut headers, None);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept-encoding", "authorization", "traceparent", "x-conversation-id"]);
+        assert_eq!(headers["accept-encoding"], "identity");
+        assert_eq!(headers["authorization"], "Bearer client");
+        make_upward(&mut headers, Some(&HeaderValue::from_static("Bearer ours")));
+        assert_eq!(headers["authorization"], "Bearer ours");
+    }
+
+    #[test]
+    fn notes_are_header_safe_and_bounded() {
+        let fault = |param: &str| crate::proxy::refusal::plain_fault(Code::Late, param, "");
+        assert_eq!(notes_value(&[]), None);
+        assert_eq!(
+            notes_value(&[fault("messages[1]"), fault("über, x")]).unwrap(),
+            "late@messages[1], late@?ber??x"
+        );
+        let many: Vec<_> = (0..1000).map(|i| fault(&format!("messages[{i}]"))).collect();
+        assert!(notes_value(&many).unwrap().len() <= NOTES_BYTES);
+    }
+
+    #[test]
+    fn a_request_id_is_kept_when_it_is_sane() {
+        let minted = ExchangeId(7);
+        assert_eq!(request_id(&map(&[("x-request-id", "mine")]), minted), "mine");
+        let long = "x".repeat(129);
+        for bad in ["", "with space", long.as_str()] {
+            let headers = map(&[("x-request-id", bad)]);
+            assert_eq!(request_id(&headers, minted), minted.to_string().as_str());
+        }
+    }
+}

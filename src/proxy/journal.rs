@@ -1,0 +1,214 @@
+//! The facts of one exchange, told once at its end: one log line, and the metrics made of the same.
+//!
+//! Ids, paths, codes and times only: no argument, result, prompt or key.
+
+use super::admission::Passage;
+use super::gateway::Gateway;
+use super::headers::{Stamp, Standing};
+use super::refusal::Refusal;
+use crate::guard::fault::Fault;
+use crate::ledger::event::ExchangeId;
+use crate::telemetry::{ExchangeOutcome, FaultVerdict, Route};
+use http::{HeaderMap, StatusCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// What is known of one exchange so far. Dropping it ends the exchange.
+pub struct Journal {
+    gateway: Arc<Gateway>,
+    /// What our answer headers say.
+    pub stamp: Stamp,
+    route: Route,
+    exchange: ExchangeId,
+    conversation: Option<String>,
+    attempt: u32,
+    first_call: bool,
+    rid: Option<String>,
+    stream: bool,
+    status: Option<StatusCode>,
+    outcome: ExchangeOutcome,
+    codes: Vec<&'static str>,
+    began: Instant,
+    read: Instant,
+    sent: Option<Instant>,
+    head: Option<Instant>,
+    first_data: Option<Instant>,
+    spent: Duration,
+    spoken: bool,
+    _permit: Option<OwnedSemaphorePermit>,
+    _live: Option<TaskTrackerToken>,
+}
+
+impl Journal {
+    /// Begins one.
+    #[must_use]
+    pub fn open(gateway: &Arc<Gateway>, route: Route, headers: &HeaderMap) -> Box<Self> {
+        let exchange = ExchangeId(rand::random());
+        let request_id = super::headers::request_id(headers, exchange);
+        gateway.metrics.exchange_began();
+        let now = Instant::now();
+        Box::new(Journal {
+            gateway: Arc::clone(gateway),
+            stamp: Stamp { request_id, generation: None },
+            route,
+            exchange,
+            conversation: None,
+            attempt: 0,
+            first_call: false,
+            rid: None,
+            stream: false,
+            status: None,
+            outcome: ExchangeOutcome::ClientGone,
+            codes: Vec::new(),
+            began: now,
+            read: now,
+            sent: None,
+            head: None,
+            first_data: None,
+            spent: Duration::ZERO,
+            spoken: false,
+            _permit: None,
+            _live: Some(gateway.live.token()),
+        })
+    }
+
+    /// The id that we minted.
+    #[must_use]
+    pub fn exchange(&self) -> ExchangeId {
+        self.exchange
+    }
+
+    /// It holds this place among the exchanges in flight until it ends.
+    pub fn holds(&mut self, permit: OwnedSemaphorePermit) {
+        self._permit = Some(permit);
+    }
+
+    /// Where the client says it belongs.
+    pub fn stands(&mut self, standing: &Standing) {
+        self.conversation.clone_from(&standing.conversation);
+        self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
+    }
+
+    /// What the ledger said.
+    pub fn admitted(&mut self, passage: &Passage) {
+        if let Some(admitted) = passage.admitted() {
+            self.stamp.generation = Some(admitted.generation);
+            self.attempt = admitted.attempt;
+            self.first_call = admitted.first_call;
+        }
+    }
+
+    /// The request's body is here: what it takes until it goes up is ours.
+    pub fn has_read(&mut self) {
+        self.read = Instant::now();
+    }
+
+    /// The request goes up now.
+    pub fn goes_up(&mut self, rid: Option<String>) {
+        self.rid = rid;
+        let now = Instant::now();
+        self.spent += now - self.read;
+        self.sent = Some(now);
+    }
+
+    /// Work of ours between the upstream and the client.
+    pub fn spends(&mut self, span: Duration) {
+        self.spent += span;
+    }
+
+    /// The upstream's head is here.
+    pub fn heard(&mut self, status: StatusCode, stream: bool) {
+        self.head = Some(Instant::now());
+        self.status = Some(status);
+        self.stream = stream;
+    }
+
+    /// The first bytes of a stream go down.
+    pub fn speaks(&mut self) {
+        if !self.spoken {
+            self.spoken = true;
+            self.first_data = Some(Instant::now());
+        }
+    }
+
+    /// These are let through and recorded.
+    pub fn notes(&mut self, notes: &[Fault]) {
+        for note in notes {
+            self.codes.push(note.code.as_str());
+            self.gateway.metrics.fault(note.code, FaultVerdict::Note);
+        }
+    }
+
+    /// It is refused.
+    pub fn refuses(&mut self, refusal: &Refusal) {
+        for fault in &refusal.faults {
+            self.codes.push(fault.code.as_str());
+            self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
+        }
+        self.notes(&refusal.notes);
+        if self.status.is_none() {
+            self.status = Some(refusal.status());
+        }
+        use crate::guard::fault::Code;
+        self.outcome = match refusal.code() {
+            Code::StaleAnswer | Code::Overtaken => ExchangeOutcome::Withheld,
+            Code::UpstreamInvalid | Code::UpstreamTimeout | Code::UpstreamUnreachable => {
+                ExchangeOutcome::UpstreamError
+            }
+            _ => ExchangeOutcome::Refused,
+        };
+    }
+
+    /// How it ends when it is dropped now.
+    pub fn ends(&mut self, outcome: ExchangeOutcome) {
+        self.outcome = outcome;
+    }
+
+    /// Our answer's status.
+    pub fn answers(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let metrics = &self.gateway.metrics;
+        metrics.exchange_ended(self.route, self.outcome);
+        if let Some(sent) = self.sent {
+            metrics.overhead(self.spent);
+            if self.outcome == ExchangeOutcome::Delivered && self.route == Route::Chat {
+                metrics.model_call(self.first_call || self.attempt == 0, now - sent);
+            }
+            if let Some(first) = self.first_data {
+                metrics.time_to_first_token(first - sent);
+            }
+        }
+        let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
+        tracing::info!(
+            request_id = self.stamp.request_id.to_str().unwrap_or("-"),
+            exchange = %self.exchange,
+            rid = self.rid.as_deref(),
+            conversation = self.conversation.as_deref(),
+            generation = self.stamp.generation,
+            attempt = self.attempt,
+            route = self.route.as_str(),
+            stream = self.stream,
+            outcome = self.outcome.as_str(),
+            status = self.status.map(|status| status.as_u16()),
+            codes = self.codes.join(","),
+            head_ms = ms(self.head),
+            first_ms = ms(self.first_data),
+            total_ms = ms(Some(now)),
+            "exchange"
+        );
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("exchange", &self.exchange).finish_non_exhaustive()
+    }
+}

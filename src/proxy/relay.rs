@@ -1,0 +1,431 @@
+//! The relay of one event stream, as a response body.
+//!
+//! ```text
+//!             first piece of a call             the end ([DONE] or EOF)
+//!  Open ───────────────────────► Open, holding ───────────────────────► Settling ──► Tail ──► over
+//!    │ every choice finished, no calls                                   ▲   │
+//!    └───────────────────────────────────────────────────────────────────┘   └► refused: one error
+//!    └ an error event of the upstream ──► Failed (no calls pass) ──► over           event, over
+//! ```
+//!
+//! It is polled by the HTTP server: no task and no channel per stream, so a slow client slows the
+//! upstream, and a client that leaves drops it. Events that may go go at once; nothing waits for the next.
+
+use super::admission::Passage;
+use super::clearance::Cleared;
+use super::gateway::{Gateway, Settings};
+use super::hold::Hold;
+use super::journal::Journal;
+use super::outbox::Outbox;
+use super::refusal::plain_fault;
+use super::release::{self, Released, Settling, Stopped};
+use super::screen::Payload;
+use super::upstream::{Broken, Upcall};
+use crate::guard::assembly::{Assembly, End, Step};
+use crate::guard::fault::Code;
+use crate::guard::verdict::Action;
+use crate::ledger::event::Ending;
+use crate::telemetry::ExchangeOutcome;
+use crate::wire::sse::{Decoder, Event};
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+
+/// How often a comment goes down while a stream is held, against idle timeouts on the way.
+const COMMENT_EVERY: Duration = Duration::from_secs(15);
+/// One comment line and no blank line, so that no event is dispatched for it.
+const COMMENT: Bytes = Bytes::from_static(b":\n");
+
+/// The event that ended the answer; it goes down after what was held.
+struct Last {
+    wire: Bytes,
+    /// Whether nothing of the answer can follow it.
+    done: bool,
+}
+
+impl Last {
+    /// The end of the body.
+    const END: Last = Last { wire: Bytes::new(), done: true };
+}
+
+enum Phase {
+    /// Nothing is decided yet.
+    Open,
+    /// The ledger is asked; on its yes what is held goes down, and then this.
+    Settling(Settling, Last),
+    /// An answer without calls is settled; what follows it must hold none.
+    Answered,
+    /// Settled and ended: what follows passes, if it holds no calls.
+    Tail,
+    /// The upstream sent an error event: what follows passes, if it holds no calls.
+    Failed,
+    /// Nothing more is read.
+    Over,
+}
+
+/// One stream on its way down.
+pub struct Relay {
+    gateway: Arc<Gateway>,
+    settings: Arc<Settings>,
+    cleared: Box<Cleared>,
+    passage: Passage,
+    upcall: Upcall,
+    journal: Box<Journal>,
+    decoder: Decoder,
+    assembly: Option<Assembly>,
+    hold: Hold,
+    outbox: Outbox,
+    phase: Phase,
+    /// Whether the calls in `outbox` are those of a settled proposal.
+    calls_released: bool,
+    /// The upstream's body is at its end.
+    at_end: bool,
+    comment: Option<Pin<Box<Sleep>>>,
+}
+
+impl Relay {
+    /// Of an upcall whose head has come.
+    #[must_use]
+    pub fn new(
+        gateway: Arc<Gateway>,
+        settings: Arc<Settings>,
+        cleared: Box<Cleared>,
+        passage: Passage,
+        upcall: Upcall,
+        journal: Box<Journal>,
+    ) -> Self {
+        let assembly = Assembly::new(cleared.offer.n(), settings.policy.limits.depth);
+        let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held_bytes());
+        Relay {
+            gateway,
+            settings,
+            cleared,
+            passage,
+            upcall,
+            journal,
+            decoder: Decoder::default(),
+            assembly: Some(assembly),
+            hold,
+            outbox: Outbox::default(),
+            phase: Phase::Open,
+            calls_released: false,
+            at_end: false,
+            comment: None,
+        }
+    }
+
+    /// The next whole event, while events may be looked at.
+    fn next_event(&mut self) -> Option<Event> {
+        match self.phase {
+            Phase::Open | Phase::Answered | Phase::Tail | Phase::Failed => {
+                self.decoder.next_event()
+            }
+            Phase::Settling(..) | Phase::Over => None,
+        }
+    }
+
+    /// Waits for whatever comes next: the ledger's answer, bytes, the end, or the time for a comment.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Phase::Settling(settling, last) = &mut self.phase {
+            let settled = ready!(settling.as_mut().poll(cx));
+            let last = std::mem::replace(last, Last::END);
+            self.settled(settled, last);
+            return Poll::Ready(());
+        }
+        if self.at_end {
+            self.finish();
+            return Poll::Ready(());
+        }
+        match self.upcall.poll_data(cx) {
+            Poll::Ready(Some(Ok(data))) => {
+                self.outbox.reading(data.clone());
+                self.decoder.push(data);
+            }
+            Poll::Ready(Some(Err(broken))) => self.broken(broken),
+            Poll::Ready(None) => self.end_of_body(),
+            Poll::Pending => {
+                ready!(self.poll_comment(cx));
+                self.outbox.push(COMMENT);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Stops the stream when its answer is no longer wanted.
+    fn look_if_wanted(&mut self, cx: &mut Context<'_>) {
+        if matches!(self.phase, Phase::Open | Phase::Answered | Phase::Settling(..))
+            && let Poll::Ready(code) = self.passage.poll_unwanted(cx, &self.settings.policy)
+        {
+            self.outbox.clear();
+            self.stop(Stopped::unwanted(code));
+        }
+    }
+
+    /// Ready each 15 s while something is held.
+    fn poll_comment(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.hold.is_empty() {
+            self.comment = None;
+            return Poll::Pending;
+        }
+        let timer =
+            self.comment.get_or_insert_with(|| Box::pin(tokio::time::sleep(COMMENT_EVERY)));
+        ready!(timer.as_mut().poll(cx));
+        self.comment = None;
+        Poll::Ready(())
+    }
+
+    /// At the end of the body, an event without its blank line: the standard discards it, but line-wise
+    /// clients do not, so it is judged as if the blank line stood there.
+    fn end_of_body(&mut self) {
+        self.at_end = true;
+        let left = std::mem::take(&mut self.decoder).finish();
+        if left.is_empty() {
+            return;
+        }
+        let mut whole = Decoder::default();
+        let mut closed = left.to_vec();
+        closed.extend_from_slice(b"\n\n");
+        whole.push(Bytes::from(closed));
+        let data = whole.next_event().and_then(|event| event.data);
+        self.take(Event { wire: left, data });
+    }
+
+    fn take(&mut self, event: Event) {
+        let payload = Payload::read(event.data.as_deref(), self.settings.policy.limits.depth);
+        match self.phase {
+            Phase::Open => self.take_open(&payload, event.wire),
+            Phase::Answered | Phase::Tail if payload.carries_calls() => {
+                self.refuse_event(event.wire, "A call came after the end of the answer.");
+            }
+            Phase::Answered | Phase::Tail => {
+                if matches!(payload, Payload::Done) {
+                    self.enter_tail();
+                }
+                self.outbox.push(event.wire);
+            }
+            Phase::Failed if payload.carries_calls() => {}
+            Phase::Failed => self.outbox.push(event.wire),
+            Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    fn take_open(&mut self, payload: &Payload<'_>, wire: Bytes) {
+        match payload {
+            Payload::Nothing => self.place(wire, false, true),
+            Payload::Done => self.conclude(Last { wire, done: true }),
+            Payload::Unreadable => self
+                .refuse_event(wire, "An event of the stream does not hold a completion chunk."),
+            Payload::Error => {
+                for held in self.hold.drop_calls() {
+                    self.outbox.push(held);
+                }
+                self.failed();
+                self.outbox.push(wire);
+            }
+            Payload::Chunk(chunk) => {
+                let Some(assembly) = &mut self.assembly else { return };
+                let forward = assembly.push(chunk) == Step::Forward;
+                if self.hold.is_empty() && !assembly.has_calls() && assembly.finished_all() {
+                    // An answer without calls is settled before its end goes out.
+                    self.conclude(Last { wire, done: false });
+                } else {
+                    self.place(wire, super::screen::has_calls(chunk), forward);
+                }
+            }
+        }
+    }
+
+    /// Forwards or holds an event. Once something is held, everything after it is.
+    fn place(&mut self, wire: Bytes, carries: bool, forward: bool) {
+        if self.settings.policy.observe {
+            self.calls_released |= carries;
+            self.outbox.push(wire);
+        } else if forward && self.hold.is_empty() {
+            self.outbox.push(wire);
+        } else if !self.hold.take(wire, carries) {
+            // Whatever the rule: what is too large to hold cannot be judged, and is never flushed.
+            let message = "The answer's tool calls are larger than limits.held_bytes.";
+            let fault = plain_fault(Code::HeldTooLarge, "", message);
+            self.stop(Stopped::output(vec![fault], Vec::new()));
+        }
+    }
+
+    /// Judges what came, and asks the ledger.
+    fn conclude(&mut self, last: Last) {
+        let Some(assembly) = self.assembly.take() else { return };
+        let began = Instant::now();
+        let (proposal, faults) = assembly.finish(End::Clean);
+        let tracked = self.passage.admitted().is_some();
+        let judged = release::judge(
+            &self.gateway,
+            &self.settings,
+            &self.cleared,
+            tracked,
+            &proposal,
+            faults,
+        );
+        match judged {
+            Ok(judged) => {
+                self.journal.notes(&judged.notes);
+                let settling = judged.settle(&mut self.passage, &self.settings);
+                self.phase = Phase::Settling(settling, last);
+            }
+            Err(stopped) => self.stop(stopped),
+        }
+        self.journal.spends(began.elapsed());
+    }
+
+    fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
+        match settled {
+            Ok(released) => {
+                self.journal.notes(&released.notes);
+                self.calls_released |= !self.hold.is_empty();
+                for wire in self.hold.release(&released) {
+                    self.outbox.push(wire);
+                }
+                self.phase = Phase::Answered;
+                if last.done {
+                    self.enter_tail();
+                }
+                self.outbox.push(last.wire);
+            }
+            Err(stopped) => self.stop(stopped),
+        }
+    }
+
+    /// The end of the answer is here: there is nothing left to abort.
+    fn enter_tail(&mut self) {
+        self.phase = Phase::Tail;
+        self.upcall.is_answered();
+    }
+
+    /// The upstream's connection broke, or nothing came for too long.
+    fn broken(&mut self, broken: Broken) {
+        match self.phase {
+            Phase::Open => {
+                let code = match broken {
+                    Broken::Timeout => Code::UpstreamTimeout,
+                    Broken::Invalid | Broken::Unreachable => Code::UpstreamInvalid,
+                };
+                self.stop(Stopped::upstream(code, broken.message()));
+            }
+            Phase::Answered | Phase::Tail | Phase::Failed => self.finish(),
+            Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    /// Nothing more will come.
+    fn finish(&mut self) {
+        match self.phase {
+            Phase::Open => self.conclude(Last::END),
+            Phase::Answered | Phase::Tail => {
+                self.phase = Phase::Over;
+                self.delivered();
+            }
+            Phase::Failed => {
+                self.phase = Phase::Over;
+                if let Some(flight) = self.passage.flight() {
+                    flight.close(Ending::UpstreamFailed);
+                }
+            }
+            Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    /// An event that must not pass. Where the rule is a note, it passes like any other.
+    fn refuse_event(&mut self, wire: Bytes, message: &str) {
+        let fault = plain_fault(Code::BrokenStream, "", message);
+        let policy = &self.settings.policy;
+        if policy.rules.action(Code::BrokenStream) == Action::Refuse && !policy.observe {
+            self.stop(Stopped::output(vec![fault], Vec::new()));
+        } else {
+            self.journal.notes(&[fault]);
+            self.place(wire, true, true);
+        }
+    }
+
+    /// One error event in place of what is held and of what would follow; the upstream is told to stop.
+    fn stop(&mut self, stopped: Stopped) {
+        self.hold.discard();
+        self.upcall.cancel();
+        self.journal.refuses(&stopped.refusal);
+        self.outbox.push(stopped.refusal.event());
+        self.phase = Phase::Over;
+        if let Some(flight) = self.passage.flight() {
+            flight.close(stopped.ending);
+        }
+    }
+
+    /// The upstream says that it failed.
+    fn failed(&mut self) {
+        self.phase = Phase::Failed;
+        self.journal.ends(ExchangeOutcome::UpstreamError);
+        if let Some(flight) = self.passage.flight() {
+            flight.ends(Ending::UpstreamFailed);
+        }
+    }
+
+    fn delivered(&mut self) {
+        self.journal.ends(ExchangeOutcome::Delivered);
+        if let Some(flight) = self.passage.flight() {
+            flight.close(Ending::Delivered);
+        }
+    }
+
+    /// A slice is handed to the HTTP server.
+    fn hand_over(&mut self, slice: Bytes) -> Bytes {
+        self.journal.speaks();
+        if self.calls_released
+            && !matches!(self.phase, Phase::Failed | Phase::Over)
+            && let Some(flight) = self.passage.flight()
+        {
+            flight.ends(Ending::ClientGone { calls_sent: true });
+        }
+        if matches!(self.phase, Phase::Tail) && self.outbox.is_empty() {
+            // The end of the answer is out. What may still follow is nothing that a client waits for.
+            self.delivered();
+        }
+        slice
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let relay = self.get_mut();
+        loop {
+            relay.look_if_wanted(cx);
+            // All that is here is looked at before anything goes out, so that neighbours leave as one.
+            while let Some(event) = relay.next_event() {
+                relay.take(event);
+            }
+            if let Some(slice) = relay.outbox.pop() {
+                return Poll::Ready(Some(Ok(Frame::data(relay.hand_over(slice)))));
+            }
+            if matches!(relay.phase, Phase::Over) {
+                if let Some(flight) = relay.passage.flight() {
+                    ready!(flight.poll_closed(cx));
+                }
+                return Poll::Ready(None);
+            }
+            ready!(relay.poll_source(cx));
+        }
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("journal", &self.journal).finish_non_exhaustive()
+    }
+}

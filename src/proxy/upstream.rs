@@ -1,0 +1,283 @@
+//! The server behind: one pooled client, and one [`Upcall`] per exchange.
+//!
+//! An upcall is a guard: as long as the upstream still works for it, dropping it aborts that work
+//! first and closes the connection after (see [`super::abort`]). Nothing is ever sent twice: the HTTP client
+//! itself tries again only when a pooled connection had broken before it took any of the request.
+
+use super::abort::{Aborter, Rid};
+use super::splice::Segments;
+use crate::guard::fault::Code;
+use bytes::Bytes;
+use http::{Request, response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, ResponseFuture};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
+/// connection that is being closed.
+const POOL_IDLE: Duration = Duration::from_secs(4);
+
+/// A body on its way up.
+#[derive(Debug)]
+pub enum UpBody {
+    /// The client's bytes, read whole and judged.
+    Judged(Segments),
+    /// A body that goes through unguarded, as it comes.
+    Streamed(Incoming),
+}
+
+impl Body for UpBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            UpBody::Judged(body) => {
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|Ok(frame)| Ok(frame)))
+            }
+            UpBody::Streamed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            UpBody::Judged(body) => body.is_end_stream(),
+            UpBody::Streamed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            UpBody::Judged(body) => body.size_hint(),
+            UpBody::Streamed(body) => body.size_hint(),
+        }
+    }
+}
+
+/// The pooled HTTP client.
+pub type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
+
+/// A client that keeps connections to one upstream. It reads no proxy settings from the environment.
+#[must_use]
+pub fn client(connect_timeout: Duration) -> HttpClient {
+    let mut http = HttpConnector::new();
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(connect_timeout));
+    http.enforce_http(false);
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_webpki_roots()
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http);
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_timer(TokioTimer::new())
+        .build(https)
+}
+
+/// The upstream did not give what it must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// No connection could be made.
+    Unreachable,
+    /// Nothing came for too long.
+    Timeout,
+    /// The connection broke, or what came is not HTTP.
+    Invalid,
+}
+
+impl Broken {
+    /// The code that a client is told.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Broken::Unreachable => Code::UpstreamUnreachable,
+            Broken::Timeout => Code::UpstreamTimeout,
+            Broken::Invalid => Code::UpstreamInvalid,
+        }
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn message(self) -> &'static str {
+        match self {
+            Broken::Unreachable => "The upstream cannot be reached.",
+            Broken::Timeout => "The upstream sent nothing for too long.",
+            Broken::Invalid => "The upstream's answer broke off or is not an answer.",
+        }
+    }
+}
+
+/// How long an upcall waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the response's head.
+    pub first_byte: Duration,
+    /// Between two reads of the body.
+    pub idle: Duration,
+}
+
+enum State {
+    Waiting(ResponseFuture),
+    Reading(Incoming),
+    Done,
+}
+
+/// One request to the upstream, and its response.
+pub struct Upcall {
+    state: State,
+    /// Made by us for this upcall; a client's own `rid` is never aborted by name.
+    rid: Option<Rid>,
+    aborter: Arc<Aborter>,
+    idle: Duration,
+    timer: Pin<Box<Sleep>>,
+    last_read: Instant,
+}
+
+impl Upcall {
+    /// Sends a request.
+    #[must_use]
+    pub fn start(
+        client: &HttpClient,
+        request: Request<UpBody>,
+        patience: Patience,
+        rid: Option<Rid>,
+        aborter: Arc<Aborter>,
+    ) -> Self {
+        let now = Instant::now();
+        Upcall {
+            state: State::Waiting(client.request(request)),
+            rid,
+            aborter,
+            idle: patience.idle,
+            timer: Box::pin(tokio::time::sleep_until(now + patience.first_byte)),
+            last_read: now,
+        }
+    }
+
+    /// Waits for the response's head.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, Broken>> {
+        let State::Waiting(future) = &mut self.state else {
+            return Poll::Ready(Err(Broken::Invalid));
+        };
+        match Pin::new(future).poll(cx) {
+            Poll::Ready(Ok(response)) => {
+                let (parts, body) = response.into_parts();
+                self.state = State::Reading(body);
+                self.last_read = Instant::now();
+                self.timer.as_mut().reset(self.last_read + self.idle);
+                Poll::Ready(Ok(parts))
+            }
+            Poll::Ready(Err(error)) => {
+                self.state = State::Done;
+                Poll::Ready(Err(if error.is_connect() {
+                    Broken::Unreachable
+                } else {
+                    Broken::Invalid
+                }))
+            }
+            Poll::Pending => {
+                ready!(self.timer.as_mut().poll(cx));
+                Poll::Ready(Err(Broken::Timeout))
+            }
+        }
+    }
+
+    /// The next bytes of the response's body; `None` at its end.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            let State::Reading(body) = &mut self.state else { return Poll::Ready(None) };
+            match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.last_read = Instant::now();
+                    if body.is_end_stream() {
+                        // All of a known length is here: nobody may ask again.
+                        self.state = State::Done;
+                    }
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => {
+                    self.state = State::Done;
+                    return Poll::Ready(Some(Err(Broken::Invalid)));
+                }
+                Poll::Ready(None) => {
+                    self.state = State::Done;
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => return self.poll_idle(cx),
+            }
+        }
+    }
+
+    /// The timer is moved only when it fires: a read costs no timer work.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let due = self.last_read + self.idle;
+            if due <= Instant::now() {
+                return Poll::Ready(Some(Err(Broken::Timeout)));
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// What is left of the body, as its length goes: for answers that pass through.
+    #[must_use]
+    pub fn size_hint(&self) -> SizeHint {
+        match &self.state {
+            State::Reading(body) => body.size_hint(),
+            State::Waiting(_) => SizeHint::default(),
+            State::Done => SizeHint::with_exact(0),
+        }
+    }
+
+    /// The answer is complete, whatever its connection still says: there is no work left to abort.
+    pub fn is_answered(&mut self) {
+        self.rid = None;
+    }
+
+    /// The id that we minted for it.
+    #[must_use]
+    pub fn rid(&self) -> Option<&Rid> {
+        self.rid.as_ref()
+    }
+
+    /// Stops the upstream's work now: abort first, then the connection.
+    pub fn cancel(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Done);
+        if matches!(state, State::Done) {
+            return;
+        }
+        if let Some(rid) = self.rid.take() {
+            self.aborter.abort(rid, state);
+        }
+    }
+}
+
+impl Drop for Upcall {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl std::fmt::Debug for Upcall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upcall").finish_non_exhaustive()
+    }
+}

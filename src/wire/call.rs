@@ -1,0 +1,111 @@
+//! The borrowed view of one tool call, as it stands in a request's history, in a completion, and (in
+//! pieces) in a chunk.
+
+use super::json::{BodyFault, Field, Kind};
+use super::scan::Scanner;
+
+/// One entry of an assistant message's `tool_calls`.
+#[derive(Debug, Default)]
+pub struct ToolCall<'a> {
+    /// `id`
+    pub id: Field<'a>,
+    /// `type`; absent means `function`.
+    pub kind: Field<'a>,
+    /// `function.name` (or `custom.name`)
+    pub name: Field<'a>,
+    /// `function.arguments` (or `custom.input`)
+    pub arguments: Field<'a>,
+    /// Whether it holds a `custom` object in place of `function`.
+    pub custom: bool,
+}
+
+/// Reads `tool_calls`: empty when it is null.
+pub(super) fn list<'a>(value: &mut Scanner<'a>) -> Result<Vec<ToolCall<'a>>, BodyFault> {
+    let mut calls = Vec::new();
+    each(value, |value, _| {
+        calls.push(read(value, |index| index.skip().map(drop))?);
+        Ok(())
+    })?;
+    Ok(calls)
+}
+
+/// Reads a list that may be null and whose entries must be objects.
+#[inline]
+pub(super) fn each<'a>(
+    value: &mut Scanner<'a>,
+    mut visit: impl FnMut(&mut Scanner<'a>, usize) -> Result<(), BodyFault>,
+) -> Result<(), BodyFault> {
+    match value.kind()? {
+        Kind::Null => value.skip().map(drop),
+        Kind::Array => value.array(|value, position| match value.kind()? {
+            Kind::Object => visit(value, position),
+            _ => Err(BodyFault::shape(value.offset(), "an object was expected")),
+        }),
+        _ => Err(BodyFault::shape(value.offset(), "a list was expected")),
+    }
+}
+
+/// Reads one call; `index` is given its `index` member, which only stream fragments need.
+#[inline]
+pub(super) fn read<'a>(
+    value: &mut Scanner<'a>,
+    mut index: impl FnMut(&mut Scanner<'a>) -> Result<(), BodyFault>,
+) -> Result<ToolCall<'a>, BodyFault> {
+    let mut call = ToolCall::default();
+    let mut bodies = 0;
+    let from = value.mark();
+    value.object(|value, key| {
+        match (key, value.kind()?) {
+            ("id", _) => call.id = value.field()?,
+            ("type", _) => call.kind = value.field()?,
+            ("index", _) => index(value)?,
+            ("function" | "custom", Kind::Object) => {
+                bodies += 1;
+                call.custom = key == "custom";
+                inside(value, &mut call)?;
+            }
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    if bodies > 1 {
+        return Err(BodyFault::shape(from, "a call holds both `function` and `custom`"));
+    }
+    Ok(call)
+}
+
+/// Reads a legacy `function_call`, which is the inside of a call and has no id.
+pub(super) fn legacy<'a>(value: &mut Scanner<'a>) -> Result<Option<ToolCall<'a>>, BodyFault> {
+    if value.kind()? == Kind::Null {
+        return value.skip().map(|_| None);
+    }
+    let mut call = ToolCall::default();
+    inside(value, &mut call)?;
+    Ok(Some(call))
+}
+
+/// Reads a `function` or `custom` object.
+#[inline]
+fn inside<'a>(value: &mut Scanner<'a>, call: &mut ToolCall<'a>) -> Result<(), BodyFault> {
+    let arguments = if call.custom { "input" } else { "arguments" };
+    value.object(|value, key| {
+        match key {
+            "name" => call.name = value.field()?,
+            _ if key == arguments => call.arguments = value.field()?,
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })
+}
+
+/// Reads an `index`: `None` when it is null.
+#[inline]
+pub(super) fn index(value: &mut Scanner<'_>) -> Result<Option<u64>, BodyFault> {
+    let at = value.mark();
+    let wrong = || BodyFault::shape(at, "an index must be a whole number, not below 0");
+    match value.kind()? {
+        Kind::Null => value.skip().map(|_| None),
+        Kind::Number => value.number()?.parse().map(Some).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}

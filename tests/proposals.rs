@@ -1,0 +1,161 @@
+//! What is let out to a client: reported cases, captured answers of SGLang, and the promise that a
+//! streamed and a whole answer are judged alike.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tigertally::guard::assembly::{Assembly, End};
+use tigertally::guard::fault::{Code, Fault};
+use tigertally::guard::offer::{Offer, ToolRules};
+use tigertally::guard::proposal::{Proposal, judge};
+use tigertally::guard::schema::SchemaCache;
+use tigertally::wire::chunk::Chunk;
+use tigertally::wire::completion::Completion;
+use tigertally::wire::request::ChatRequest;
+use tigertally::wire::sse::Decoder;
+
+const DEPTH: usize = 64;
+
+fn offer(request: &str) -> Offer {
+    let request = ChatRequest::parse(request.as_bytes(), DEPTH).unwrap();
+    Offer::of(&request, Arc::new(ToolRules::default()), &SchemaCache::default())
+}
+
+/// An offer of the case's tools; where it gives none, of these, without schemas.
+fn case_offer(case: &Value) -> Offer {
+    let tools = case.pointer("/context/tools").cloned().unwrap_or_else(|| {
+        let names = ["get_order", "refund_order", "list_open_orders", "get_weather"];
+        names.map(|name| json!({"type": "function", "function": {"name": name}})).to_vec().into()
+    });
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    offer(&json!({"model": "m", "messages": messages, "tools": tools}).to_string())
+}
+
+fn whole(body: &str, offer: &Offer) -> Vec<Fault> {
+    judge(&Proposal::of(&Completion::parse(body.as_bytes(), DEPTH).unwrap()), offer, true)
+}
+
+/// `None` when an event cannot be read.
+fn stream<'a>(reads: impl IntoIterator<Item = &'a [u8]>, offer: &Offer) -> Option<Vec<Fault>> {
+    let mut decoder = Decoder::default();
+    let mut assembly = Assembly::new(offer.n());
+    let mut end = End::Clean;
+    for read in reads {
+        decoder.push(Bytes::copy_from_slice(read));
+        while let Some(event) = decoder.next_event() {
+            match event.data {
+                Some(data) if &*data != b"[DONE]" => {
+                    let chunk = Chunk::parse(&data, DEPTH).ok()?;
+                    assembly.push(&chunk);
+                    end = if chunk.error { End::Error } else { end };
+                }
+                _ => {}
+            }
+        }
+    }
+    let (proposal, mut faults) = assembly.finish(end);
+    faults.extend(judge(&proposal, offer, true));
+    Some(faults)
+}
+
+fn events(payloads: &[String]) -> Vec<u8> {
+    payloads.iter().map(|payload| format!("data: {payload}\n\n")).collect::<String>().into_bytes()
+}
+
+fn cases(text: &str) -> impl Iterator<Item = Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap())
+}
+
+fn assert_verdict(case: &Value, refused: bool, faults: &str) {
+    let id = case["id"].as_str().unwrap();
+    let wanted = match (case["verdict"].as_str().unwrap(), id) {
+        ("pass" | "note", _) | ("repair", "B059") => false,
+        ("refuse", _) | ("repair", "B061" | "B080") => true,
+        other => panic!("a verdict that this test does not know: {other:?}"),
+    };
+    assert_eq!(refused, wanted, "{id} {}: {faults}", case["title"]);
+}
+
+#[test]
+fn reported_responses() {
+    let mut seen = 0;
+    for case in cases(include_str!("cases/response.jsonl")) {
+        if case["input"].get("status").is_some() {
+            continue; // An upstream's own error page is not judged here.
+        }
+        let faults = whole(&case["input"].to_string(), &case_offer(&case));
+        assert_verdict(&case, !faults.is_empty(), &format!("{faults:?}"));
+        seen += 1;
+    }
+    assert_eq!(seen, 14);
+}
+
+#[test]
+fn reported_streams() {
+    let mut seen = 0;
+    for case in cases(include_str!("cases/stream.jsonl")) {
+        let input = &case["input"];
+        let strings = |list: &Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|s| s.as_str().unwrap().to_owned()).collect()
+        };
+        let reads: Vec<Vec<u8>> = if let Some(segments) = input.get("raw_segments") {
+            strings(segments).into_iter().map(String::into_bytes).collect()
+        } else if let Some(segments) = input.get("raw_segments_b64") {
+            strings(segments).iter().map(|text| base64(text)).collect()
+        } else {
+            vec![events(&strings(input))]
+        };
+        let faults = stream(reads.iter().map(Vec::as_slice), &case_offer(&case));
+        let refused = faults.as_ref().is_none_or(|faults| !faults.is_empty());
+        assert_verdict(&case, refused, &format!("{faults:?}"));
+        seen += 1;
+    }
+    assert_eq!(seen, 34);
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = Vec::new();
+    let (mut bits, mut held) = (0u32, 0);
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        let value = alphabet.iter().position(|letter| *letter == byte).unwrap();
+        bits = bits << 6 | u32::try_from(value).unwrap();
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push(u8::try_from(bits >> held & 0xff).unwrap());
+        }
+    }
+    out
+}
+
+/// What SGLang said that must not be let out, by the capture's name. All other captures pass.
+const REFUSED: [(&str, &[Code]); 0] = [];
+
+#[test]
+fn captured_answers_of_sglang() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir("tests/wire").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let request = text.lines().nth(1).unwrap().strip_prefix("> ").unwrap();
+        let body = text.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap().1;
+        let offer = offer(request);
+        let faults = if name.ends_with(".stream.txt") {
+            stream([body.as_bytes()], &offer).unwrap()
+        } else {
+            whole(body.trim(), &offer)
+        };
+        let codes: BTreeSet<Code> = faults.iter().map(|fault| fault.code).collect();
+        let wanted = REFUSED.iter().find(|(refused, _)| *refused == name);
+        let wanted: BTreeSet<Code> =
+            wanted.map(|(_, codes)| codes.iter().copied().collect()).unwrap_or_default();
+        if codes != wanted { eprintln!("{name}: {faults:#?}"); }
+        seen += 1;
+    }
+    assert!(seen > 50, "{seen}");
+}
