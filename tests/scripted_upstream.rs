@@ -5,7 +5,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tigertally::cli::scripted::{Script, serve};
+use tigertally::cli::scripted_upstream::{Script, serve};
 use tokio::net::TcpListener;
 
 const SCRIPT: &str = r#"{

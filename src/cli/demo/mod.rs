@@ -83,6 +83,18 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn with_the_guard_the_story_comes_out_as_told() {
+        let stage = Stage::start().await.unwrap();
+        let page = Page::default();
+        let timeline = Timeline::new(Box::new(page.clone()), false);
+        let passed = super::tell(&stage, timeline).await.unwrap();
+        let text = page.text();
+        assert!(passed, "{text}");
+        assert!(text.lines().count() <= 64, "short enough to be read");
+        stage.close().await;
+    }
+
     /// The demo must notice a guard that guards nothing: here the model itself stands in its place.
     #[tokio::test]
     async fn without_a_guard_the_story_differs_and_says_where() {

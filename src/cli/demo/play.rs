@@ -107,7 +107,8 @@ impl<'a> Play<'a> {
         let (way, outcome) = match (told.code, told.upstream) {
             (None, _) => ("agent > model", said(&reply)),
             (Some(_), 0) => ("agent > guard", "stopped, not sent on".to_owned()),
-            (Some(_), _) => ("model > guard", "withheld from the agent".to_owned()),
+            (Some(_), _) if reply.text.is_empty() => ("model > guard", "withheld".to_owned()),
+            (Some(_), _) => ("model > guard", format!("withheld after {:?}", reply.text)),
         };
         let verdict = match &reply.code {
             Some(code) => format!("{} {code}", reply.status),
@@ -182,8 +183,8 @@ impl<'a> Play<'a> {
     pub(super) fn summary(&mut self) -> io::Result<bool> {
         if self.differing.is_empty() {
             let text = format!(
-                "\nAll {} steps came out as told: {} were stopped by the guard, and no answer took in \
-                 another order's result.",
+                "\nAll {} steps came out as told. The guard stopped {} of them; no order was answered \
+                 with another's result.",
                 self.steps, self.stopped
             );
             self.timeline.remark(&text, Mark::Passed)?;
@@ -211,7 +212,7 @@ impl<'a> Play<'a> {
 /// What the model said, in a line.
 fn said(reply: &Reply) -> String {
     match reply.calls.first() {
-        Some(call) => format!("proposes get_order_status({})", agent::order_of(call)),
-        None => format!("says: {}", reply.text),
+        Some(call) => format!("get_order_status({})", agent::order_of(call)),
+        None => format!("{:?}", reply.text),
     }
 }

@@ -66,8 +66,8 @@ async fn answered(play: &mut Play<'_>) -> Outcome<()> {
 }
 
 async fn changed_mind(play: &mut Play<'_>) -> Outcome<()> {
-    play.heading("b. The user changes their mind while A is being looked up")?;
-    let thread = Thread::with(&play.stage.guard, "changed mind");
+    play.heading("b. The user changes their mind while A is looked up (gen: number of the task, x-generation)")?;
+    let thread = Thread::with(&play.stage.guard, "changed-mind");
     let list_a = question("Where is ORDER-A?");
     let list_b = question("Look up ORDER-B instead.");
     let a = play.step("gen 41: Where is ORDER-A?", &thread.at(41, &list_a), PASSES).await?;
@@ -95,7 +95,7 @@ async fn late_answer(play: &mut Play<'_>) -> Outcome<()> {
 
 async fn late_answer_once(play: &mut Play<'_>, streamed: bool) -> Outcome<()> {
     let (name, how) =
-        if streamed { ("late answer, streamed", ", streamed") } else { ("late answer", "") };
+        if streamed { ("late-answer-streamed", ", streamed") } else { ("late-answer", "") };
     let thread = Thread::with(&play.stage.guard, name);
     // The second answer stops after a few chunks, until somebody aborts it.
     let list_a = question("Where is ORDER-A? [[script:desk,slow]]");
@@ -119,7 +119,10 @@ async fn late_answer_once(play: &mut Play<'_>, streamed: bool) -> Outcome<()> {
     if streamed {
         told.status = 200; // the head was sent before the user moved on
     }
-    play.judge(&format!("gen 1: A's answer{how}"), reply, sent, told)?;
+    let answer = play.judge(&format!("gen 1: A's answer{how}"), reply, sent, told)?;
+    if answer.text.contains("transit") {
+        return play.check("model > agent", "the rest of A's answer", "it came through", false);
+    }
     let ended = |seen: &Value| seen["open"] == 0 && aborted(seen) == aborted(&before) + 1;
     let stopped = play.until(ended).await;
     play.check("guard > model", "abort A's generation", "the model stopped writing", stopped)
@@ -134,8 +137,8 @@ fn aborted(seen: &Value) -> usize {
 }
 
 async fn wrong_results(play: &mut Play<'_>) -> Outcome<()> {
-    play.heading("d. Results that are not this call's, or come twice")?;
-    let thread = Thread::with(&play.stage.guard, "wrong results");
+    play.heading("d. Results that are not this call's, or come twice, or too late")?;
+    let thread = Thread::with(&play.stage.guard, "wrong-results");
     let list = question("Where is ORDER-A?");
     let first = play.step("gen 1: Where is ORDER-A?", &thread.at(1, &list), PASSES).await?;
     let invented = [call("call_never_proposed", "ORDER-A")];
@@ -158,8 +161,8 @@ async fn wrong_results(play: &mut Play<'_>) -> Outcome<()> {
 }
 
 async fn late_result(play: &mut Play<'_>) -> Outcome<()> {
-    play.heading("   … or too late (a second guard, whose look-ups must answer within 0.3 s)")?;
-    let thread = Thread::with(&play.stage.hasty, "late result");
+    play.heading("   (from here on a second guard, which gives look-ups 0.3 s)")?;
+    let thread = Thread::with(&play.stage.hasty, "late-result");
     let list = question("Where is ORDER-A?");
     let first = play.step("gen 1: Where is ORDER-A?", &thread.at(1, &list), PASSES).await?;
     // A wrong result is `mismatch` while the call is open and `late` once its time is up, and a
@@ -184,7 +187,7 @@ async fn budget(play: &mut Play<'_>) -> Outcome<()> {
     let list = question("Where is ORDER-A? [[script:desk,again]]");
     let first = play.step("gen 1: Where is ORDER-A?", &thread.at(1, &list), PASSES).await?;
     let result = with_result(&list, &first.calls, &found("ORDER-A", "in transit"));
-    let what = "the result; the model wants yet another call";
+    let what = "its result; the model wants another call";
     play.step(what, &thread.at(1, &result), withheld("budget_exhausted")).await?;
     Ok(())
 }

@@ -52,9 +52,16 @@ impl Timeline {
 
     /// Says what is about to be shown.
     pub(super) fn opening(&mut self, guard: &str, upstream: &str) -> io::Result<()> {
-        writeln!(self.out, "One order query, over real HTTP: user > agent > guard > model")?;
-        writeln!(self.out, "  guard  {guard}   (Tigertally)")?;
-        writeln!(self.out, "  model  {upstream}   (scripted, in the shape of SGLang)")
+        writeln!(
+            self.out,
+            "One order query, over real HTTP. A user asks, an agent (the application) calls"
+        )?;
+        writeln!(self.out, "the model through the guard, and looks up orders with a tool.\n")?;
+        writeln!(self.out, "  guard  {guard}   Tigertally")?;
+        writeln!(self.out, "  model  {upstream}   scripted, in the shape of SGLang\n")?;
+        writeln!(self.out, "  agent > model  the guard let it through, and the answer back")?;
+        writeln!(self.out, "  agent > guard  the guard stopped it: the model never saw it")?;
+        writeln!(self.out, "  model > guard  the model answered, but the guard withheld the answer")
     }
 
     /// A story begins.
@@ -74,7 +81,7 @@ impl Timeline {
         let verdict = self.paint(colour, &format!("{:<20}", line.verdict));
         writeln!(
             self.out,
-            "  {time:4.2}s  {:<13}  {:<43}  {verdict}  {}",
+            "  {time:4.2}s  {:<13}  {:<41}  {verdict}  {}",
             line.way, line.what, line.outcome
         )
     }

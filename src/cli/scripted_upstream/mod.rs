@@ -22,13 +22,9 @@ pub use script::{Script, ScriptError};
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
-
-/// Where it listens unless told otherwise: where SGLang does.
-pub const DEFAULT_LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 30000);
 
 /// Serves on `listener` until the future is dropped.
 ///
@@ -41,8 +37,8 @@ pub async fn serve(listener: TcpListener, script: Script) -> io::Result<()> {
 /// Runs `tigertally scripted-upstream`: 0 when it ended well, 1 when it could not listen, 2 when the
 /// script file cannot be used.
 #[must_use]
-pub fn run(listen: SocketAddr, script: Option<&Path>) -> ExitCode {
-    let script = match script.map_or_else(|| Ok(Script::default()), Script::load) {
+pub fn run(listen: SocketAddr, script: Option<PathBuf>) -> ExitCode {
+    let script = match script.map_or_else(|| Ok(Script::default()), |path| Script::load(&path)) {
         Ok(script) => script,
         Err(error) => return tell(2, &error.to_string()),
     };
