@@ -97,7 +97,6 @@ struct Admin {
 }
 
 /// The admin port's routes.
-#[must_use]
 pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
     let admin = Admin { gateway: Arc::clone(gateway), token, probe: Arc::default() };
     let guarded = Router::new()

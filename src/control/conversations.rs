@@ -28,7 +28,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The routes under `/guard/v1/`.
-#[must_use]
 pub fn router(gateway: &Arc<Gateway>) -> Router {
     let base = "/guard/v1/conversations/{id}";
     Router::new()
@@ -291,7 +290,11 @@ async fn read_json<T: DeserializeOwned>(
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         Box::new(Refusal::plain(
             Code::BodyInvalid,
-            format!("The body is not what this call takes (line {}, column {}).", error.line(), error.column()),
+            format!(
+                "The body is not what this call takes (line {}, column {}).",
+                error.line(),
+                error.column()
+            ),
         ))
     })
 }

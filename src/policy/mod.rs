@@ -1,4 +1,26 @@
 //! Configuration: raw text becomes one resolved, immutable [`Policy`].
+//!
+//! Defaults, then the file, the environment and the flags are laid over one another (`raw`), read key by
+//! key (`section`) and resolved (`resolve`). A policy that exists is sound: every bound is set, every
+//! name is valid, every file it names was read. What is wrong stops the start with all [`Problems`] at
+//! once, and a key whose feature is not built is refused: nobody shall believe in a guard that is not there.
+
+mod ports;
+mod problem;
+mod profile;
+mod raw;
+mod resolve;
+mod section;
+mod show;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod units;
+mod upstream;
+
+pub use problem::{Origin, Problem, Problems};
+pub use profile::Profile;
+pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 
 use crate::guard::verdict;
 use crate::ledger;
@@ -14,15 +36,20 @@ use std::time::Duration;
 pub struct Policy {
     /// Client port.
     pub listen: SocketAddr,
+    /// Whether `listen` may be reached by others though nobody proves who they are: to be said aloud.
+    pub insecure: bool,
     /// Admin port.
     pub admin: Admin,
     /// Where requests go.
     pub upstream: Upstream,
     /// Bounds.
     pub limits: Limits,
+    /// The profile that `rules` began from.
+    pub profile: Profile,
     /// What is done about each code (the guard's and the ledger's).
     pub rules: verdict::Rules,
-    /// `observe`: calls are not held back in streams, nothing is refused.
+    /// `observe`: calls are not held back in streams, nothing is refused. False when a single rule is set
+    /// to `refuse` on top of the profile: what may be refused must be held.
     pub observe: bool,
     /// The ledger's settings (`rules` is the same as above).
     pub ledger: Arc<ledger::rules::Rules>,
@@ -53,6 +80,8 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// File that holds its token; needed when `listen` is not loopback.
     pub token_file: Option<PathBuf>,
+    /// The token, read from that file or from `TIGERTALLY_ADMIN__TOKEN`.
+    pub token: Option<Secret>,
 }
 
 /// The server behind.
@@ -62,7 +91,7 @@ pub struct Upstream {
     pub url: Uri,
     /// What it is.
     pub kind: UpstreamKind,
-    /// Its key, read from `api_key_file`.
+    /// Its key, read from `api_key_file` or from `TIGERTALLY_UPSTREAM__API_KEY`.
     pub api_key: Option<Secret>,
     /// Bound on connecting.
     pub connect_timeout: Duration,
@@ -181,4 +210,73 @@ pub enum LogFormat {
     Json,
     /// For people.
     Pretty,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8090)),
+            insecure: false,
+            admin: Admin::default(),
+            upstream: Upstream::default(),
+            limits: Limits::default(),
+            profile: Profile::default(),
+            rules: Profile::default().rules(),
+            observe: false,
+            ledger: Arc::default(),
+            conversation_headers: vec![HeaderName::from_static("x-conversation-id")],
+            conversation_required: false,
+            max_conversations: 100_000,
+            generation_header: HeaderName::from_static("x-generation"),
+            notices: Notices::default(),
+            tools: Tools::default(),
+            routes_pass: Vec::new(),
+            store: StoreKind::Memory,
+            log_format: LogFormat::Pretty,
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Admin { listen: SocketAddr::from(([127, 0, 0, 1], 9464)), token_file: None, token: None }
+    }
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Upstream {
+            url: Uri::from_static("http://127.0.0.1:30000"),
+            kind: UpstreamKind::Sglang,
+            api_key: None,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
+            rid: true,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            body_bytes: 64 << 20,
+            held_bytes: 8 << 20,
+            connections: 16_384,
+            exchanges: 4_096,
+            header_read_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(30),
+            depth: 128,
+        }
+    }
+}
+
+impl Default for Notices {
+    fn default() -> Self {
+        Notices {
+            timeout: r#"{"ok":false,"error":{"code":"timeout"}}"#.to_owned(),
+            superseded: r#"{"ok":false,"error":{"code":"superseded"}}"#.to_owned(),
+            also: Vec::new(),
+        }
+    }
 }

@@ -54,9 +54,9 @@ pub async fn whole(
         let proposal = Proposal::of(&completion);
         release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
     };
-    let mut notes = judged.notes.clone();
+    let mut notes = judged.notes().to_vec();
     let released = judged.settle(passage, settings).await?;
-    notes.extend(released.notes.iter().cloned());
+    notes.extend(released.notes().iter().cloned());
     journal.spends(began.elapsed());
     Ok(Whole { body, released: Some(released), notes })
 }

@@ -57,9 +57,7 @@ pub fn clear(
         Err(fault) => {
             let fault = body_fault(&fault);
             return match rules.action(Code::BodyInvalid) {
-                Action::Refuse => {
-                    Clearance::Refused(Box::new(Refusal::of_request(vec![fault])))
-                }
+                Action::Refuse => Clearance::Refused(Box::new(Refusal::of_request(vec![fault]))),
                 Action::Note => Clearance::Opaque(vec![fault]),
                 Action::Off => Clearance::Opaque(Vec::new()),
             };
@@ -72,9 +70,10 @@ pub fn clear(
         refusal.notes = verdict.notes;
         return Clearance::Refused(Box::new(refusal));
     }
-    let admit = standing.conversation.is_some().then(|| {
-        admission::event(gateway, settings, standing, exchange, &request, &pairing)
-    });
+    let admit = standing
+        .conversation
+        .is_some()
+        .then(|| admission::event(gateway, settings, standing, exchange, &request, &pairing));
     let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,

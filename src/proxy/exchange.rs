@@ -183,10 +183,11 @@ async fn run(
     let mut cleared = match cleared {
         Clearance::Cleared(cleared) => cleared,
         Clearance::Refused(refusal) => return Err(refusal),
-        Clearance::Opaque(notes) => return opaque(gateway, settings, journal, parts, body, notes).await,
+        Clearance::Opaque(notes) => {
+            return opaque(gateway, settings, journal, parts, body, notes).await;
+        }
     };
-    let passage =
-        admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
+    let passage = admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
     journal.admitted(&passage);
     go_up(gateway, settings, journal, parts, cleared, passage).await
 }
@@ -223,9 +224,7 @@ async fn go_up(
             let way = Way::Through(upcall, Some(passage), ExchangeOutcome::UpstreamError);
             Ok(Going { head, notes, way })
         }
-        Framing::Events => {
-            Ok(Going { head, notes, way: Way::Stream(cleared, passage, upcall) })
-        }
+        Framing::Events => Ok(Going { head, notes, way: Way::Stream(cleared, passage, upcall) }),
         Framing::Json => {
             let judged =
                 answer::whole(gateway, settings, &cleared, &mut passage, &mut upcall, journal)

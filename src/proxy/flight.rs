@@ -118,8 +118,7 @@ impl Flight {
         let forget = |place: &Place| drop(place.gateway.flights.waiting.remove(&place.exchange));
         match applied.map(|transition| transition.outcome) {
             Ok(Outcome::Admitted(admitted)) => {
-                let mut tick =
-                    tokio::time::interval_at(Instant::now() + CHECK_EVERY, CHECK_EVERY);
+                let mut tick = tokio::time::interval_at(Instant::now() + CHECK_EVERY, CHECK_EVERY);
                 tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 Admission::Flight(Flight {
                     place,
@@ -228,8 +227,7 @@ impl Drop for Flight {
         if self.closed {
             return;
         }
-        let closing =
-            self.closing.take().unwrap_or_else(|| self.place.apply(self.close_event()));
+        let closing = self.closing.take().unwrap_or_else(|| self.place.apply(self.close_event()));
         self.place.gateway.spawn(async move {
             if closing.await.is_err() {
                 tracing::debug!("an exchange could not be closed: its lease will");

@@ -161,9 +161,8 @@ impl Gateway {
             tasks.clone(),
             runtime.clone(),
         ));
-        let exchanges = Arc::new(Semaphore::new(
-            settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS),
-        ));
+        let exchanges =
+            Arc::new(Semaphore::new(settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS)));
         Ok(Arc::new(Gateway {
             settings: ArcSwap::from_pointee(settings),
             store,

@@ -100,7 +100,7 @@ impl Relay {
         upcall: Upcall,
         journal: Box<Journal>,
     ) -> Self {
-        let assembly = Assembly::new(cleared.offer.n(), settings.policy.limits.depth);
+        let assembly = Assembly::new(cleared.offer.n());
         let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held_bytes());
         Relay {
             gateway,
@@ -173,8 +173,7 @@ impl Relay {
             self.comment = None;
             return Poll::Pending;
         }
-        let timer =
-            self.comment.get_or_insert_with(|| Box::pin(tokio::time::sleep(COMMENT_EVERY)));
+        let timer = self.comment.get_or_insert_with(|| Box::pin(tokio::time::sleep(COMMENT_EVERY)));
         ready!(timer.as_mut().poll(cx));
         self.comment = None;
         Poll::Ready(())
@@ -219,8 +218,9 @@ impl Relay {
         match payload {
             Payload::Nothing => self.place(wire, false, true),
             Payload::Done => self.conclude(Last { wire, done: true }),
-            Payload::Unreadable => self
-                .refuse_event(wire, "An event of the stream does not hold a completion chunk."),
+            Payload::Unreadable => {
+                self.refuse_event(wire, "An event of the stream does not hold a completion chunk.")
+            }
             Payload::Error => {
                 for held in self.hold.drop_calls() {
                     self.outbox.push(held);
@@ -272,7 +272,7 @@ impl Relay {
         );
         match judged {
             Ok(judged) => {
-                self.journal.notes(&judged.notes);
+                self.journal.notes(judged.notes());
                 let settling = judged.settle(&mut self.passage, &self.settings);
                 self.phase = Phase::Settling(settling, last);
             }
@@ -284,7 +284,7 @@ impl Relay {
     fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
         match settled {
             Ok(released) => {
-                self.journal.notes(&released.notes);
+                self.journal.notes(released.notes());
                 self.calls_released |= !self.hold.is_empty();
                 for wire in self.hold.release(&released) {
                     self.outbox.push(wire);

@@ -10,9 +10,7 @@ use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
 use crate::guard::verdict::Action;
-use crate::ledger::event::{
-    Alternative, Ending, ExchangeId, Millis, Outcome, Proposed, Settle,
-};
+use crate::ledger::event::{Alternative, Ending, ExchangeId, Millis, Outcome, Proposed, Settle};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -22,17 +20,21 @@ use std::time::Duration;
 pub struct Judged {
     alternatives: Vec<Alternative>,
     forced: bool,
-    /// What was noted about it.
-    pub notes: Vec<Fault>,
-    _proof: (),
+    notes: Vec<Fault>,
 }
 
 /// A response that may go down.
 #[derive(Debug)]
 pub struct Released {
+    notes: Vec<Fault>,
+}
+
+impl Released {
     /// What the ledger noted.
-    pub notes: Vec<Fault>,
-    _proof: (),
+    #[must_use]
+    pub fn notes(&self) -> &[Fault] {
+        &self.notes
+    }
 }
 
 /// A response that may not go down.
@@ -57,7 +59,9 @@ impl Stopped {
     #[must_use]
     pub fn unwanted(code: Code) -> Self {
         let message = match code {
-            Code::StaleAnswer => "The user has moved on: this answer belongs to an older generation.",
+            Code::StaleAnswer => {
+                "The user has moved on: this answer belongs to an older generation."
+            }
             Code::Overtaken => "A newer attempt has taken over: this one's answer is withheld.",
             Code::BudgetExhausted => "The task's budget of model calls is used up.",
             _ => "This answer is no longer wanted.",
@@ -93,25 +97,30 @@ pub fn judge(
     }
     let mut notes = verdict.refused;
     notes.extend(verdict.notes);
-    let alternatives =
-        if tracked { alternatives(gateway, settings, proposal) } else { Vec::new() };
-    Ok(Judged {
-        alternatives,
-        forced: settings.policy.observe || !notes.is_empty(),
-        notes,
-        _proof: (),
-    })
+    let alternatives = if tracked { alternatives(gateway, settings, proposal) } else { Vec::new() };
+    Ok(Judged { alternatives, forced: notes.iter().any(|note| could_refuse(note.code)), notes })
+}
+
+/// Whether a note of this code stands for a refusal that the operator switched off.
+fn could_refuse(code: Code) -> bool {
+    !matches!(code, Code::SchemaUnusable | Code::HistoryChanged | Code::Adopted | Code::Substituted)
 }
 
 /// The ledger's answer to a [`Judged`].
 pub type Settling = Pin<Box<dyn Future<Output = Result<Released, Stopped>> + Send>>;
 
 impl Judged {
+    /// What was noted about it.
+    #[must_use]
+    pub fn notes(&self) -> &[Fault] {
+        &self.notes
+    }
+
     /// Asks the ledger to register the calls and let the response go down.
     #[must_use]
     pub fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
         let Some(flight) = passage.flight() else {
-            return Box::pin(std::future::ready(Ok(Released { notes: Vec::new(), _proof: () })));
+            return Box::pin(std::future::ready(Ok(Released { notes: Vec::new() })));
         };
         let applying = flight.settle(Settle {
             exchange: ExchangeId(0),
@@ -124,14 +133,15 @@ impl Judged {
         Box::pin(async move {
             let noted = |code: Code| Released {
                 notes: vec![plain_fault(code, "", "noted on the way out")],
-                _proof: (),
             };
             match applying.await.map(|transition| transition.outcome) {
-                Ok(Outcome::Wanted) => Ok(Released { notes: Vec::new(), _proof: () }),
+                Ok(Outcome::Wanted) => Ok(Released { notes: Vec::new() }),
                 Ok(Outcome::Noted(code)) => Ok(noted(code)),
                 Ok(Outcome::Withheld(code)) if lenient(code) => Ok(noted(code)),
                 Ok(Outcome::Withheld(code)) => Err(Stopped::unwanted(code)),
-                Ok(Outcome::Refused(refused)) => Err(Stopped::output(refused.faults, refused.notes)),
+                Ok(Outcome::Refused(refused)) => {
+                    Err(Stopped::output(refused.faults, refused.notes))
+                }
                 Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
                 Err(error) => Err(Stopped {
                     refusal: Box::new(store_failed(&error)),

@@ -4,6 +4,7 @@ use crate::wire::chunk::Chunk;
 
 /// An event's payload.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one event")]
 pub enum Payload<'a> {
     /// No data: a comment, a field of another kind, or an empty `data` line, which is never dispatched.
     Nothing,
@@ -47,7 +48,8 @@ impl<'a> Payload<'a> {
 /// Whether a chunk carries a piece of a call.
 #[must_use]
 pub fn has_calls(chunk: &Chunk<'_>) -> bool {
-    chunk.choices.iter().any(|choice| {
-        !choice.tool_calls.is_empty() || choice.function_call.is_some()
-    })
+    chunk
+        .choices
+        .iter()
+        .any(|choice| !choice.tool_calls.is_empty() || choice.function_call.is_some())
 }

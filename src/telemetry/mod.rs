@@ -1,1 +1,16 @@
-//! telemetry
+//! What is measured and written down: numbers ([`metrics`]) and logs ([`logs`]).
+//!
+//! Numbers are sums of the facts that the ledger commits and of what the proxy did; labels are closed
+//! sets, so no client can make a new series. Neither ever holds an argument, a result, a prompt or a key.
+
+mod facts;
+mod gauges;
+mod labels;
+pub mod logs;
+pub mod metrics;
+
+pub use gauges::{Held, InFlight};
+pub use labels::{
+    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, ModelCall, Route, StoreOp,
+};
+pub use metrics::Metrics;

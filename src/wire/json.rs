@@ -73,22 +73,9 @@ impl<'a> Text<'a> {
     /// The string it stands for. A lone surrogate keeps its escape, in lower case (`\ud83d`): it has
     /// no UTF-8 form.
     #[must_use]
+    #[inline]
     pub fn decode(&self) -> Cow<'a, str> {
-        if !self.escaped {
-            return Cow::Borrowed(self.raw);
-        }
-        let mut out = String::with_capacity(self.raw.len());
-        for piece in pieces(self.raw) {
-            match piece {
-                Piece::Plain(text) => out.push_str(text),
-                Piece::Char(character) => out.push(character),
-                Piece::Lone(unit) => {
-                    // Writing to a String does not fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-        Cow::Owned(out)
+        if self.escaped { Cow::Owned(unescaped(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
     /// Whether it stands for `other`. Allocates only when it is escaped.
@@ -102,6 +89,21 @@ impl<'a> Text<'a> {
     pub fn same(&self, other: &Text<'_>) -> bool {
         if self.escaped { other.is(&self.decode()) } else { other.is(self.raw) }
     }
+}
+
+fn unescaped(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for piece in pieces(raw) {
+        match piece {
+            Piece::Plain(text) => out.push_str(text),
+            Piece::Char(character) => out.push(character),
+            Piece::Lone(unit) => {
+                // Writing to a String does not fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
 }
 
 /// A part of a JSON string: plain text, or what one escape stands for.

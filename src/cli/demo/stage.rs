@@ -92,19 +92,18 @@ fn policy(upstream: &str, deadline: Option<&str>) -> io::Result<Policy> {
     let deadline = deadline
         .map(|time| ("TIGERTALLY_TOOLS__GET_ORDER_STATUS__DEADLINE".to_owned(), time.to_owned()));
     let any_port = || Some("127.0.0.1:0".to_owned());
-    policy::load(Sources {
-        built_in: Some(SETTING),
+    let sources = Sources {
         env: deadline.into_iter().collect(),
         flags: FlagOverrides {
             upstream: Some(upstream.to_owned()),
             listen: any_port(),
             admin_listen: any_port(),
-            store: Some("memory".to_owned()),
+            store: Some("memory:".to_owned()),
             ..FlagOverrides::default()
         },
         ..Sources::default()
-    })
-    .map_err(io::Error::other)
+    };
+    policy::load_built_in(SETTING.0, SETTING.1, sources).map_err(io::Error::other)
 }
 
 async fn started(policy: Policy) -> io::Result<Running> {

@@ -17,6 +17,9 @@ const LIMIT: &str = "Ask again with a higher `max_tokens`, or for less at once."
 const IDENTITY: &str = "Take this argument out of the tool's schema: the application sets it from the authenticated user, never the model.";
 const SCHEMA: &str = "Correct the tool's `parameters` in the request; until then its calls are not checked against them.";
 
+/// Most faults told of one code: a broken answer must not swell into a larger refusal.
+const PER_CODE: usize = 256;
+
 /// Judges a proposal against what was offered. `tracked`: the ledger will want ids.
 #[must_use]
 pub fn judge(proposal: &Proposal, offer: &Offer, tracked: bool) -> Vec<Fault> {
@@ -24,6 +27,12 @@ pub fn judge(proposal: &Proposal, offer: &Offer, tracked: bool) -> Vec<Fault> {
     for choice in &proposal.choices {
         judge.choice(choice);
     }
+    let mut told = [0; Code::ALL.len()];
+    judge.faults.retain(|fault| {
+        let told = &mut told[fault.code as usize];
+        *told += 1;
+        *told <= PER_CODE
+    });
     judge.faults
 }
 

@@ -1,0 +1,184 @@
+//! The command line, as it is typed.
+
+use crate::policy::{FlagOverrides, Sources};
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tigertally",
+    version,
+    about = "A guarding reverse proxy for tool calls",
+    long_about = "A guarding reverse proxy for tool calls.\n\n\
+        It stands between agent clients and SGLang (or any OpenAI-compatible server) and lets a tool \
+        call out, and a tool result back in, only when the two match and belong to the task that the \
+        user is waiting for now.",
+    after_help = "Begin with `tigertally demo`, which needs no model, or with\n\n  \
+        tigertally serve --upstream http://127.0.0.1:30000\n\n\
+        and point your client at http://127.0.0.1:8090/v1.\n\n\
+        Exit codes: 0 all is well, 1 it failed, 2 the input cannot be used.",
+    arg_required_else_help = true
+)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the proxy
+    #[command(after_help = SETTINGS)]
+    Serve(Serve),
+    /// Play the order story against a scripted model, over real HTTP, and print it
+    Demo {
+        /// Keep both servers running afterwards, to try requests of your own
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Run the scripted model server alone, for tests and trials
+    ScriptedUpstream {
+        /// Where it listens
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:30000")]
+        listen: SocketAddr,
+        /// What it answers, as a JSON file [default: the order story]
+        #[arg(long, value_name = "FILE")]
+        script: Option<PathBuf>,
+    },
+    /// Look at a configuration
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+/// What to do with a configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print what a file resolves to, or everything that is wrong with it
+    #[command(
+        long_about = "Print what a file resolves to, or everything that is wrong with it: file and \
+        line, key, and what to do.\n\nThe environment (TIGERTALLY_…) counts as it does for `serve`. \
+        Secrets are never printed. Exit code 0 when the file can be used, 2 when it cannot."
+    )]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment, which beats the file, \
+    which beats the defaults.\n\n\
+    Environment:\n  \
+    TIGERTALLY_UPSTREAM_URL          like --upstream\n  \
+    TIGERTALLY_LISTEN                like --listen\n  \
+    TIGERTALLY_<SECTION>__<KEY>      any key of the file, such as TIGERTALLY_GUARD__PROFILE=observe\n  \
+    TIGERTALLY_UPSTREAM__API_KEY     the upstream's key\n  \
+    RUST_LOG                         what is logged [default: info]\n\n\
+    config/example.toml lists every key with its default; `tigertally config check FILE` prints what \
+    a file resolves to.";
+
+/// Settings of `serve`.
+#[derive(Args, Debug, Default)]
+pub struct Serve {
+    /// Configuration file (TOML) [default: none]
+    #[arg(long, value_name = "FILE", env = "TIGERTALLY_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Server to forward to [default: http://127.0.0.1:30000]
+    #[arg(long, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// Where clients connect [default: 127.0.0.1:8090]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Where metrics and health are read [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDR")]
+    pub admin_listen: Option<String>,
+    /// Where conversations are kept; this version knows `memory:` only [default: memory:]
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// What to refuse: observe (nothing, only count), standard, or strict [default: standard]
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<String>,
+    /// Allow --listen to be reached by others, though nobody is asked who they are
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+impl Serve {
+    /// Where the policy comes from, with this environment.
+    #[must_use]
+    pub fn sources(self, env: Vec<(String, String)>) -> Sources {
+        let flags = FlagOverrides {
+            upstream: self.upstream,
+            listen: self.listen,
+            admin_listen: self.admin_listen,
+            store: self.store,
+            profile: self.profile,
+            insecure: self.insecure,
+        };
+        Sources { file: self.config, env, flags }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Command {
+        CommandLine::try_parse_from(line.split_whitespace()).unwrap().command
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_serve_reaches_the_sources() {
+        let line = "tigertally serve --config c.toml --upstream http://u --listen 127.0.0.1:1 \
+                    --admin-listen 127.0.0.1:2 --store memory: --profile strict --insecure";
+        let Command::Serve(serve) = parse(line) else { panic!("serve") };
+        let sources = serve.sources(Vec::new());
+        assert_eq!(sources.file, Some("c.toml".into()));
+        let flags = sources.flags;
+        assert_eq!(flags.upstream.as_deref(), Some("http://u"));
+        assert_eq!(flags.listen.as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(flags.admin_listen.as_deref(), Some("127.0.0.1:2"));
+        assert_eq!(flags.store.as_deref(), Some("memory:"));
+        assert_eq!(flags.profile.as_deref(), Some("strict"));
+        assert!(flags.insecure);
+    }
+
+    #[test]
+    fn the_other_commands_are_understood() {
+        assert!(matches!(parse("tigertally demo --keep"), Command::Demo { keep: true }));
+        let upstream = parse("tigertally scripted-upstream --listen 127.0.0.1:0 --script s.json");
+        let Command::ScriptedUpstream { listen, script } = upstream else { panic!("upstream") };
+        assert_eq!((listen.port(), script), (0, Some("s.json".into())));
+        let check = parse("tigertally config check f.toml");
+        let Command::Config { command: ConfigCommand::Check { file } } = check else {
+            panic!("check")
+        };
+        assert_eq!(file, PathBuf::from("f.toml"));
+    }
+
+    #[test]
+    fn what_is_unknown_is_unusable_input() {
+        for line in
+            ["tigertally", "tigertally srve", "tigertally serve --upstrm x", "tigertally config"]
+        {
+            let error = CommandLine::try_parse_from(line.split_whitespace()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+        for line in ["tigertally --help", "tigertally --version", "tigertally serve --help"] {
+            let error = CommandLine::try_parse_from(line.split_whitespace()).unwrap_err();
+            assert_eq!(error.exit_code(), 0, "{line}");
+        }
+    }
+}

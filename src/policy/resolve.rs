@@ -1,0 +1,372 @@
+//! From the layers of settings to one [`Policy`], or to everything that is wrong with them.
+//!
+//! This is the only place that names the keys. Each function reads one section; what concerns two keys
+//! at once is looked at in the end.
+
+use super::problem::{Origin, Problem, Problems, nearest};
+use super::section::{
+    Findings, Found, Section, choose, count, flag, size, span, text, time, words,
+};
+use super::{
+    Limits, LogFormat, Notices, Policy, Profile, StoreKind, ports, profile, raw, tools, upstream,
+};
+use crate::guard::fault::Code;
+use crate::guard::verdict::{Action, Rules};
+use crate::ledger;
+use crate::ledger::event::Millis;
+use crate::ledger::rules::AtEnd;
+use http::HeaderName;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The actions a rule can be set to.
+const ACTIONS: [(&str, Action); 3] =
+    [("off", Action::Off), ("note", Action::Note), ("refuse", Action::Refuse)];
+
+/// What can be done with a result that came too late.
+const AT_END: [(&str, AtEnd); 2] = [("refuse", AtEnd::Refuse), ("substitute", AtEnd::Substitute)];
+
+/// Deepest nesting that can be set: what the JSON parser of this proxy and most others go down to.
+const DEEPEST: usize = 128;
+
+/// Where settings come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file, if one is named.
+    pub file: Option<PathBuf>,
+    /// The environment. Variables that do not begin with `TIGERTALLY_` are passed over.
+    pub env: Vec<(String, String)>,
+    /// The command line.
+    pub flags: FlagOverrides,
+}
+
+/// Settings on the command line, as they were typed.
+#[derive(Clone, Debug, Default)]
+pub struct FlagOverrides {
+    /// `--upstream`
+    pub upstream: Option<String>,
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--admin-listen`
+    pub admin_listen: Option<String>,
+    /// `--store`
+    pub store: Option<String>,
+    /// `--profile`
+    pub profile: Option<String>,
+    /// `--insecure`
+    pub insecure: bool,
+}
+
+/// Reads all sources (and the files they name) into one policy: flags beat the environment, which beats
+/// the file, which beats the defaults.
+///
+/// # Errors
+/// Everything that is wrong, each with its place, its key and the way out.
+pub fn load(sources: Sources) -> Result<Policy, Problems> {
+    let mut problems = Vec::new();
+    let settings =
+        sources.file.as_deref().map(|path| read_file(path, &mut problems)).unwrap_or_default();
+    overlay(settings, problems, sources)
+}
+
+/// Like [`load`], but over a file's text that comes with the program, called `name` where something is
+/// wrong with it. `sources.file` is not looked at.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_built_in(name: &str, text: &str, sources: Sources) -> Result<Policy, Problems> {
+    let mut problems = Vec::new();
+    let settings = raw::parse(text, Path::new(name), &mut problems);
+    overlay(settings, problems, sources)
+}
+
+fn overlay(
+    mut settings: raw::Table,
+    mut problems: Vec<Problem>,
+    sources: Sources,
+) -> Result<Policy, Problems> {
+    raw::overlay_env(&mut settings, &sources.env, &mut problems);
+    let flags = sources.flags;
+    for (path, flag, value) in [
+        (&["upstream", "url"][..], "--upstream", flags.upstream),
+        (&["listen"], "--listen", flags.listen),
+        (&["admin", "listen"], "--admin-listen", flags.admin_listen),
+        (&["store", "kind"], "--store", flags.store),
+        (&["guard", "profile"], "--profile", flags.profile),
+        (&["insecure"], "--insecure", flags.insecure.then(|| "true".to_owned())),
+    ] {
+        if let Some(value) = value {
+            raw::overlay_flag(&mut settings, path, flag, value);
+        }
+    }
+    let findings = Findings::new(problems);
+    let policy = resolve(Section::root(settings, &findings), &findings);
+    Problems::new(findings.into_problems()).map_or(Ok(policy), Err)
+}
+
+fn read_file(path: &Path, problems: &mut Vec<Problem>) -> raw::Table {
+    match std::fs::read_to_string(path) {
+        Ok(text) => raw::parse(&text, path, problems),
+        Err(error) => {
+            problems.push(Problem {
+                origin: Origin::File { path: path.into(), line: 0 },
+                key: String::new(),
+                message: format!("cannot be read: {error}"),
+            });
+            raw::Table::new()
+        }
+    }
+}
+
+fn resolve(mut root: Section<'_>, findings: &Findings) -> Policy {
+    let mut policy = Policy::default();
+    let listen = ports::address(root.found("listen", text), &mut policy.listen, findings);
+    let mut insecure = root.read("insecure", flag).unwrap_or(false);
+
+    let mut section = root.section("admin");
+    let admin = ports::address(section.found("listen", text), &mut policy.admin.listen, findings);
+    let token = upstream::secret(&mut section, ["token_file", "token"], findings);
+    policy.admin.token_file = token.file;
+    policy.admin.token = token.secret;
+    section.finish();
+
+    upstream::resolve(root.section("upstream"), &mut policy.upstream, findings);
+    limits(root.section("limits"), &mut policy.limits, findings);
+    guard(root.section("guard"), &mut policy, findings);
+    let mut ledger = ledger::rules::Rules::default();
+    let headers = conversation(root.section("conversation"), &mut policy, &mut ledger, findings);
+    budget(root.section("budget"), &mut ledger);
+    results(root.section("results"), &mut ledger);
+    generation(root.section("generation"), &mut policy, &mut ledger, findings);
+    notices(root.section("notices"), &mut policy.notices, findings);
+    policy.tools = tools::resolve(root.section("tools"), findings);
+    insecure |= auth(root.section("auth"), findings);
+    store(root.section("store"), findings);
+    policy.store = StoreKind::Memory;
+    telemetry(root.section("telemetry"), &mut policy.log_format);
+    let mut section = root.section("tls");
+    section.unavailable(&["cert_file", "key_file", "client_ca_file"]);
+    section.finish();
+    policy.routes_pass = ports::routes(root.section("routes"), findings);
+    root.finish();
+
+    ledger.actions = policy.rules.clone();
+    policy.ledger = Arc::new(ledger);
+    policy.insecure = insecure && !policy.listen.ip().is_loopback();
+    ports::together(&policy, insecure, &listen, &admin, findings);
+    for header in headers.iter().filter(|header| header.value == policy.generation_header.as_str())
+    {
+        let message = "is the generation's header too; the two must differ";
+        findings.tell(&header.origin, &header.key, message);
+    }
+    policy
+}
+
+fn limits(mut section: Section<'_>, limits: &mut Limits, findings: &Findings) {
+    section.set("body_bytes", &mut limits.body_bytes, size);
+    section.set("held_bytes", &mut limits.held_bytes, size);
+    section.set("connections", &mut limits.connections, count);
+    section.set("exchanges", &mut limits.exchanges, count);
+    section.set("header_read_timeout", &mut limits.header_read_timeout, span);
+    section.set("drain_timeout", &mut limits.drain_timeout, time);
+    if let Some(depth) = section.found("depth", count) {
+        limits.depth = depth.value;
+        if depth.value > DEEPEST {
+            findings.tell(&depth.origin, &depth.key, format!("must be at most {DEEPEST}"));
+        }
+    }
+    section.finish();
+}
+
+fn guard(mut section: Section<'_>, policy: &mut Policy, findings: &Findings) {
+    let profiles = Profile::ALL.map(|profile| (profile.as_str(), profile));
+    policy.profile = section.choice("profile", &profiles).unwrap_or_default();
+    policy.rules = policy.profile.rules();
+    policy.observe = policy.profile == Profile::Observe;
+    for (name, found) in section.section("rules").texts() {
+        let Some(code) = Code::parse(&name) else {
+            let near = nearest(&name, Code::ALL.iter().map(|code| code.as_str()));
+            let hint = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+            findings.tell(&found.origin, &found.key, format!("unknown code{hint}"));
+            continue;
+        };
+        let Some(action) = choose(&found, &ACTIONS, findings) else { continue };
+        match profile::settable(code, action) {
+            Ok(()) => policy.set_rule(code, action),
+            Err(reason) => findings.tell(&found.origin, &found.key, reason),
+        }
+    }
+    section.finish();
+}
+
+impl Policy {
+    /// Sets one rule on top of the profile. A rule that refuses under `observe` makes what it judges be
+    /// held, and what is held is bounded for good.
+    fn set_rule(&mut self, code: Code, action: Action) {
+        let rules = std::mem::replace(&mut self.rules, Rules::all(Action::Refuse));
+        self.rules = rules.with(code, action);
+        if self.observe && action == Action::Refuse {
+            self.observe = false;
+            self.set_rule(Code::HeldTooLarge, Action::Refuse);
+        }
+    }
+}
+
+fn conversation(
+    mut section: Section<'_>,
+    policy: &mut Policy,
+    ledger: &mut ledger::rules::Rules,
+    findings: &Findings,
+) -> Vec<Found<String>> {
+    let mut names: Vec<Found<String>> = Vec::new();
+    if let Some(list) = section.filled_list("headers") {
+        policy.conversation_headers.clear();
+        for mut name in list {
+            let Some(header) = header_name(&name, findings) else { continue };
+            name.value = header.as_str().to_owned();
+            if names.iter().any(|other| other.value == name.value) {
+                findings.tell(&name.origin, &name.key, format!("names \"{header}\" twice"));
+            }
+            policy.conversation_headers.push(header);
+            names.push(name);
+        }
+    }
+    section.set("required", &mut policy.conversation_required, flag);
+    section.set("max_per_principal", &mut policy.max_conversations, count);
+    if let Some(ttl) = section.read("ttl", span) {
+        ledger.ttl = millis(ttl);
+    }
+    section.finish();
+    names
+}
+
+/// A header that a client may set freely.
+fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
+    let Ok(header) = HeaderName::from_bytes(found.value.as_bytes()) else {
+        findings.tell(&found.origin, &found.key, format!("\"{}\" is no header name", found.value));
+        return None;
+    };
+    let taken =
+        ["authorization", "cookie", "host", "connection", "transfer-encoding", "x-request-id"];
+    if taken.contains(&header.as_str()) || header.as_str().starts_with("content-") {
+        let message = format!("\"{header}\" has a meaning of its own; choose another header");
+        findings.tell(&found.origin, &found.key, message);
+        return None;
+    }
+    Some(header)
+}
+
+fn budget(mut section: Section<'_>, ledger: &mut ledger::rules::Rules) {
+    ledger.model_calls =
+        section.read("model_calls", count).map(|calls| u32::try_from(calls).unwrap_or(u32::MAX));
+    ledger.task_deadline = section.read("deadline", span).map(millis);
+    section.finish();
+}
+
+fn results(mut section: Section<'_>, ledger: &mut ledger::rules::Rules) {
+    for (key, slot) in [
+        ("late", &mut ledger.late),
+        ("superseded", &mut ledger.superseded),
+        ("history", &mut ledger.history),
+    ] {
+        if let Some(at_end) = section.choice(key, &AT_END) {
+            *slot = at_end;
+        }
+    }
+    if let Some(allowed) = section.choice("repeated", &[("refuse", false), ("allow", true)]) {
+        ledger.repeat_allowed = allowed;
+    }
+    section.finish();
+}
+
+fn generation(
+    mut section: Section<'_>,
+    policy: &mut Policy,
+    ledger: &mut ledger::rules::Rules,
+    findings: &Findings,
+) {
+    if let Some(name) = section.found("header", text) {
+        policy.generation_header =
+            header_name(&name, findings).unwrap_or_else(|| policy.generation_header.clone());
+    }
+    section.set("automatic", &mut ledger.automatic, flag);
+    section.finish();
+}
+
+fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings) {
+    section.set("timeout", &mut notices.timeout, words);
+    section.set("superseded", &mut notices.superseded, words);
+    for text in section.list("also").unwrap_or_default() {
+        if text.value.trim().is_empty() {
+            let message = "holds an empty text; every empty result would count as a closing";
+            findings.tell(&text.origin, &text.key, message);
+        }
+        notices.also.push(text.value);
+    }
+    section.finish();
+}
+
+/// Only `none` is built. Whether the operator takes on him what that means.
+fn auth(mut section: Section<'_>, findings: &Findings) -> bool {
+    if let Some(mode) = section.found("mode", text) {
+        one_built(&mode, &mode.value, "none", &["keys", "jwt", "header"], findings);
+    }
+    section.unavailable(&[
+        "keys_file",
+        "jwks_url",
+        "public_key_file",
+        "issuer",
+        "audience",
+        "principal_claim",
+        "header",
+        "trusted_peers",
+    ]);
+    let insecure = section.read("insecure", flag).unwrap_or(false);
+    section.finish();
+    insecure
+}
+
+/// Only `memory` is built.
+fn store(mut section: Section<'_>, findings: &Findings) {
+    if let Some(kind) = section.found("kind", text) {
+        // The flag is a URL, `memory:`. What stands behind the scheme may hold a password.
+        let scheme = kind.value.split(':').next().unwrap_or_default();
+        one_built(&kind, scheme, "memory", &["embedded", "redis"], findings);
+    }
+    if let Some(on_error) = section.found("on_error", text) {
+        one_built(&on_error, &on_error.value, "closed", &["open"], findings);
+    }
+    section.unavailable(&["path", "key_file", "durability", "url", "prefix"]);
+    section.finish();
+}
+
+/// A choice of which this version has built one only.
+fn one_built(
+    found: &Found<String>,
+    value: &str,
+    built: &str,
+    planned: &[&str],
+    findings: &Findings,
+) {
+    let message = if value == built {
+        return;
+    } else if planned.contains(&value) {
+        format!("\"{value}\" is not available in this version; only \"{built}\" is")
+    } else {
+        format!("is unknown; only \"{built}\" is available in this version")
+    };
+    findings.tell(&found.origin, &found.key, message);
+}
+
+fn telemetry(mut section: Section<'_>, log_format: &mut LogFormat) {
+    let formats = [("json", LogFormat::Json), ("pretty", LogFormat::Pretty)];
+    *log_format = section.choice("log_format", &formats).unwrap_or(*log_format);
+    section.unavailable(&["record_file", "record_retention", "otlp_endpoint"]);
+    section.finish();
+}
+
+/// Whole milliseconds, as the ledger counts.
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

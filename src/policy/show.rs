@@ -1,0 +1,193 @@
+//! The resolved configuration as text: TOML that reads back to the same policy, but for secrets and
+//! schemas, which are told as set and never shown.
+
+use super::units::{show_duration, show_size};
+use super::{LogFormat, Policy, StoreKind, Tool, UpstreamKind};
+use crate::guard::fault::Code;
+use crate::guard::verdict::Action;
+use crate::ledger::event::Millis;
+use crate::ledger::rules::AtEnd;
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+impl Policy {
+    /// The configuration in force, as TOML, without secrets.
+    #[must_use]
+    pub fn show(&self) -> String {
+        let mut page = Page(String::new());
+        page.server(self);
+        page.guard(self);
+        page.tools(self);
+        page.surroundings(self);
+        page.0
+    }
+}
+
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{line}");
+    }
+
+    fn section(&mut self, name: impl Display) {
+        self.line(format_args!("\n[{name}]"));
+    }
+
+    fn key(&mut self, key: &str, value: impl Display) {
+        self.line(format_args!("{key} = {value}"));
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.key(key, quoted(value));
+    }
+
+    fn time(&mut self, key: &str, value: Duration) {
+        self.text(key, &show_duration(value));
+    }
+
+    fn list<'a>(&mut self, key: &str, values: impl IntoIterator<Item = &'a str>) {
+        let values: Vec<String> = values.into_iter().map(quoted).collect();
+        self.key(key, format_args!("[{}]", values.join(", ")));
+    }
+
+    fn server(&mut self, policy: &Policy) {
+        self.text("listen", &policy.listen.to_string());
+        self.key("insecure", policy.insecure);
+        self.section("admin");
+        self.text("listen", &policy.admin.listen.to_string());
+        if let Some(file) = &policy.admin.token_file {
+            self.text("token_file", &file.display().to_string());
+        } else if policy.admin.token.is_some() {
+            self.line(format_args!("# token: set, not shown"));
+        }
+        let upstream = &policy.upstream;
+        self.section("upstream");
+        self.text("url", upstream.url.to_string().trim_end_matches('/'));
+        self.text("kind", if upstream.kind == UpstreamKind::Sglang { "sglang" } else { "openai" });
+        if upstream.api_key.is_some() {
+            self.line(format_args!("# api_key: set, not shown"));
+        }
+        self.time("connect_timeout", upstream.connect_timeout);
+        self.time("first_byte_timeout", upstream.first_byte_timeout);
+        self.time("idle_timeout", upstream.idle_timeout);
+        self.key("rid", upstream.rid);
+        let limits = &policy.limits;
+        self.section("limits");
+        self.text("body_bytes", &show_size(limits.body_bytes));
+        self.text("held_bytes", &show_size(limits.held_bytes));
+        self.key("connections", limits.connections);
+        self.key("exchanges", limits.exchanges);
+        self.time("header_read_timeout", limits.header_read_timeout);
+        self.time("drain_timeout", limits.drain_timeout);
+        self.key("depth", limits.depth);
+    }
+
+    fn guard(&mut self, policy: &Policy) {
+        self.section("guard");
+        self.text("profile", policy.profile.as_str());
+        let profile = policy.profile.rules();
+        self.section("guard.rules");
+        for code in Code::ALL {
+            let action = policy.rules.action(code);
+            // That `held_too_large` refuses follows from another rule that does; it cannot be set.
+            if action != profile.action(code) && code != Code::HeldTooLarge {
+                self.text(code.as_str(), action_name(action));
+            }
+        }
+        let ledger = &policy.ledger;
+        self.section("conversation");
+        self.list("headers", policy.conversation_headers.iter().map(http::HeaderName::as_str));
+        self.key("required", policy.conversation_required);
+        self.time("ttl", duration(ledger.ttl));
+        self.key("max_per_principal", policy.max_conversations);
+        self.section("generation");
+        self.text("header", policy.generation_header.as_str());
+        self.key("automatic", ledger.automatic);
+        self.section("budget");
+        if let Some(calls) = ledger.model_calls {
+            self.key("model_calls", calls);
+        }
+        if let Some(deadline) = ledger.task_deadline {
+            self.time("deadline", duration(deadline));
+        }
+        self.section("notices");
+        self.text("timeout", &policy.notices.timeout);
+        self.text("superseded", &policy.notices.superseded);
+        self.list("also", policy.notices.also.iter().map(String::as_str));
+        self.section("results");
+        self.text("late", at_end(ledger.late));
+        self.text("superseded", at_end(ledger.superseded));
+        self.text("history", at_end(ledger.history));
+        self.text("repeated", if ledger.repeat_allowed { "allow" } else { "refuse" });
+    }
+
+    fn tools(&mut self, policy: &Policy) {
+        let tools = &policy.tools;
+        self.section("tools");
+        if let Some(allow) = &tools.allow {
+            self.list("allow", allow.iter().map(String::as_str));
+        }
+        if let Some(calls) = tools.max_calls {
+            self.key("max_calls", calls);
+        }
+        if let Some(deadline) = tools.deadline {
+            self.time("deadline", deadline);
+        }
+        let mut each: Vec<(&String, &Tool)> = tools.each.iter().collect();
+        each.sort_by_key(|(name, _)| *name);
+        for (name, tool) in each {
+            self.section(format_args!("tools.{}", quoted(name)));
+            self.text("effect", if tool.write { "write" } else { "read" });
+            if let Some(deadline) = tool.deadline {
+                self.time("deadline", deadline);
+            }
+            self.list("server_owned", tool.server_owned.iter().map(String::as_str));
+            self.list("echo", tool.echo.iter().map(String::as_str));
+            self.text("edits", if tool.edits_allowed { "note" } else { "refuse" });
+            if let Some(schema) = &tool.schema {
+                self.line(format_args!("# schema: set, {} bytes", schema.len()));
+            }
+        }
+    }
+
+    fn surroundings(&mut self, policy: &Policy) {
+        self.section("auth");
+        self.text("mode", "none");
+        self.section("store");
+        match policy.store {
+            StoreKind::Memory => self.text("kind", "memory"),
+        }
+        self.section("telemetry");
+        match policy.log_format {
+            LogFormat::Json => self.text("log_format", "json"),
+            LogFormat::Pretty => self.text("log_format", "pretty"),
+        }
+        self.section("routes");
+        self.list("pass", policy.routes_pass.iter().map(String::as_str));
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn duration(millis: Millis) -> Duration {
+    Duration::from_millis(millis.0)
+}
+
+fn action_name(action: Action) -> &'static str {
+    match action {
+        Action::Off => "off",
+        Action::Note => "note",
+        Action::Refuse => "refuse",
+    }
+}
+
+fn at_end(at_end: AtEnd) -> &'static str {
+    match at_end {
+        AtEnd::Refuse => "refuse",
+        AtEnd::Substitute => "substitute",
+    }
+}

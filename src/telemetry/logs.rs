@@ -1,0 +1,45 @@
+//! Logs: a constant message and fields, on standard error, so that standard output stays the program's own.
+
+use crate::policy::LogFormat;
+use std::io::{IsTerminal, stderr};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Starts logging. `RUST_LOG` sets what is written (default `info`), and `NO_COLOR`
+/// (<https://no-color.org>) or a standard error that is no terminal turns colours off.
+///
+/// # Errors
+/// When logging was started before.
+pub fn init(format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    match format {
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        LogFormat::Pretty => logs
+            .with_ansi(colours(std::env::var_os("NO_COLOR").as_deref(), stderr().is_terminal()))
+            .try_init(),
+    }
+}
+
+/// An empty `NO_COLOR` counts as unset, as its text says.
+fn colours(no_color: Option<&std::ffi::OsStr>, terminal: bool) -> bool {
+    terminal && no_color.is_none_or(std::ffi::OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_whose_user_wants_them() {
+        for (no_color, terminal, expected) in [
+            (None, true, true),
+            (Some(""), true, true),
+            (Some("1"), true, false),
+            (None, false, false),
+        ] {
+            assert_eq!(colours(no_color.map(std::ffi::OsStr::new), terminal), expected);
+        }
+    }
+}
