@@ -9,7 +9,9 @@ use http::Request;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use rig::{Upstream, ask, chat, client, error, event, guard, next, policy, send, text, within};
+use rig::{
+    Upstream, ask, chat, client, error, event, fragment, guard, next, policy, send, text, within,
+};
 use tigertally::proxy::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -224,11 +226,16 @@ async fn http_2_by_prior_knowledge_streams_as_well() {
     let response = within(client.request(chat(&guard, &[], ask(true)))).await.unwrap();
     assert_eq!(response.version(), http::Version::HTTP_2);
     let mut body = response.into_body();
-    for finish in [None, Some("stop")] {
-        let sent = event("{\"content\":\"a\"}", finish);
-        feed.send(Bytes::from(sent.clone())).unwrap();
-        assert_eq!(next(&mut body).await.unwrap(), sent);
-    }
+    let sent = event("{\"content\":\"a\"}", None);
+    feed.send(Bytes::from(sent.clone())).unwrap();
+    assert_eq!(next(&mut body).await.unwrap(), sent);
+    let held = fragment(Some("call_1"), Some("get_order"), "{\"order_id\":\"A\"}");
+    let rest = held + &event("{}", Some("tool_calls"));
+    feed.send(Bytes::from(rest.clone())).unwrap();
     drop(feed);
-    assert_eq!(next(&mut body).await, None);
+    let mut got = Vec::new();
+    while let Some(bytes) = next(&mut body).await {
+        got.extend_from_slice(&bytes);
+    }
+    assert_eq!(String::from_utf8(got).unwrap(), rest);
 }

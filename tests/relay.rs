@@ -12,6 +12,15 @@ use rig::{
 
 const ANSWER: &str = " {\"id\":\"x\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\\u4f60 hi\"},\"finish_reason\":\"stop\",\"odd\": 1.0e0}] }\n";
 
+/// A stream of these writes.
+fn events(writes: &[&str]) -> Answer {
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    for write in writes {
+        tell.send(Bytes::copy_from_slice(write.as_bytes())).unwrap();
+    }
+    Answer::Stream(told)
+}
+
 #[tokio::test]
 async fn a_whole_exchange_passes_byte_for_byte() {
     let mut upstream = Upstream::start().await;
@@ -127,7 +136,7 @@ async fn refused_calls_never_reach_the_client() {
     let guard = guard(policy(&upstream)).await;
     for (code, events) in cases {
         let greeting = event("{\"content\":\"One moment.\"}", None);
-        upstream.will(rig::events(&[&greeting, &events.concat()]));
+        upstream.will(events(&[&greeting, &events.concat()]));
         let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
         let (before, last) = got.trim_end().rsplit_once("data: ").unwrap();
         let text_only = events.iter().take_while(|event| !event.contains("tool_calls"));
@@ -144,7 +153,7 @@ async fn an_answer_without_calls_that_never_finished_says_so() {
     let guard = guard(policy(&upstream)).await;
     let greeting = event("{\"content\":\"One mom\"}", None);
     // The last event is not whole: an error event must not be glued to it.
-    upstream.will(rig::events(&[&greeting, "data: {\"id\":\"x\",\"cho"]));
+    upstream.will(events(&[&greeting, "data: {\"id\":\"x\",\"cho"]));
     let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
     let rest = got.strip_prefix(&greeting).unwrap();
     let last = rest.strip_prefix("data: ").unwrap();
@@ -161,7 +170,7 @@ async fn after_an_error_of_the_upstream_held_calls_are_dropped_and_the_error_pas
     let usage = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{}}\n\n";
     let held = fragment(Some("call_1"), Some("get_order"), "{\"order_id\":\"A\"}");
     let done = "data: [DONE]\n\n";
-    upstream.will(rig::events(&[&greeting, &held, failure, &held, usage, done]));
+    upstream.will(events(&[&greeting, &held, failure, &held, usage, done]));
     let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
     assert_eq!(got, [greeting.as_str(), failure, usage, done].concat());
 }

@@ -1,15 +1,13 @@
 //! `tigertally serve`: the proxy until a signal says otherwise.
 
 use crate::control;
-use crate::guard::fault::Code;
-use crate::guard::verdict::Action;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
 use crate::policy::{Policy, StoreKind};
 use crate::proxy::{Flights, Running, StartError};
 use crate::store::memory::{Clock, MemoryStore};
 use crate::store::{ConversationKey, Listener, Store};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, logs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Serves until SIGTERM or SIGINT, then goes down in good order.
 #[must_use]
 pub fn run(policy: Policy) -> ExitCode {
+    if logs::init(policy.log_format).is_err() {
+        return ExitCode::FAILURE;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -44,7 +45,8 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(listening)?;
     let open = open_routes(&policy);
-    let guarded = describe(&policy);
+    let profile = policy.profile.as_str();
+    let insecure = policy.insecure;
     let running = start(policy).await?;
     let upstream = running.gateway().settings().policy.upstream.url.to_string();
     tracing::info!(
@@ -52,11 +54,14 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
         listen = %running.client_addr,
         admin = %running.admin_addr,
         upstream,
-        profile = guarded,
+        profile,
         guards = crate::proxy::router::CHAT,
         unguarded = open,
         "listening"
     );
+    if insecure {
+        tracing::warn!("others can reach the client port and nobody proves who they are");
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -73,8 +78,9 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
 /// When a port cannot be opened or the configuration cannot be used.
 pub async fn start(policy: Policy) -> Result<Running, StartError> {
     let flights = Arc::new(Flights::default());
-    let metrics = Arc::new(Metrics::default());
-    let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: Arc::clone(&metrics) });
+    let metrics =
+        Metrics::new(&policy.tools).map_err(|error| StartError::Metrics(error.to_string()))?;
+    let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: metrics.clone() });
     let store: Arc<dyn Store> = match policy.store {
         StoreKind::Memory => Arc::new(MemoryStore::new(
             DigestKey::new(rand::random()),
@@ -89,7 +95,7 @@ pub async fn start(policy: Policy) -> Result<Running, StartError> {
 /// Both that learn of what is committed: exchanges in flight, and the metrics.
 struct Both {
     flights: Arc<Flights>,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
 }
 
 impl Listener for Both {
@@ -108,12 +114,4 @@ fn system_clock() -> Clock {
 
 fn open_routes(policy: &Policy) -> String {
     if policy.routes_pass.is_empty() { "none".to_owned() } else { policy.routes_pass.join(" ") }
-}
-
-fn describe(policy: &Policy) -> &'static str {
-    match policy.rules.action(Code::Adopted) {
-        _ if policy.observe => "observe",
-        Action::Refuse => "strict",
-        Action::Note | Action::Off => "standard",
-    }
 }

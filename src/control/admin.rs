@@ -5,9 +5,9 @@
 //! probes tell nothing and are open.
 
 use crate::policy;
+use crate::proxy::Gateway;
 use crate::proxy::splice::Segments;
 use crate::proxy::upstream::UpBody;
-use crate::proxy::{Gateway, StartError};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -36,28 +36,12 @@ pub struct Token {
 }
 
 impl Token {
-    /// Reads the token file, if one is configured.
-    ///
-    /// # Errors
-    /// When it cannot be read, or the port is not loopback and there is none.
-    pub fn read(admin: &policy::Admin) -> Result<Self, StartError> {
-        let loopback = admin.listen.ip().is_loopback();
-        let digest = match &admin.token_file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(StartError::AdminToken)?;
-                if text.trim().is_empty() {
-                    return Err(StartError::AdminToken(std::io::Error::other("it is empty")));
-                }
-                Some(blake3::hash(text.trim().as_bytes()))
-            }
-            None if loopback => None,
-            None => {
-                return Err(StartError::AdminToken(std::io::Error::other(
-                    "an admin port that is not loopback needs one",
-                )));
-            }
-        };
-        Ok(Token { digest, loopback })
+    /// As configured.
+    #[must_use]
+    pub fn of(admin: &policy::Admin) -> Self {
+        let digest =
+            admin.token.as_ref().map(|token| blake3::hash(token.reveal().trim().as_bytes()));
+        Token { digest, loopback: admin.listen.ip().is_loopback() }
     }
 
     fn allows(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
@@ -121,8 +105,9 @@ async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Resp
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response<Body> {
-    let conversations = admin.gateway.store().conversations();
-    let mut response = Response::new(Body::from(admin.gateway.metrics().render(conversations)));
+    let metrics = admin.gateway.metrics();
+    metrics.conversations(admin.gateway.store().conversations());
+    let mut response = Response::new(Body::from(metrics.encode()));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     response

@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
     }
 
     async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
-        let applied = self.gateway.store().apply(&self.key, event, &self.policy.ledger).await;
+        let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
         applied
             .map(|Transition { outcome, .. }| outcome)
             .map_err(|error| Box::new(store_failed(&error)))

@@ -22,9 +22,9 @@ pub async fn start(
     policy: Policy,
     store: Arc<dyn Store>,
     flights: Arc<Flights>,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
 ) -> Result<Running, StartError> {
-    let token = admin::Token::read(&policy.admin)?;
+    let token = admin::Token::of(&policy.admin);
     let surfaces = Surfaces {
         control: Box::new(conversations::router),
         admin: Box::new(move |gateway| admin::router(gateway, token)),

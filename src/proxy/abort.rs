@@ -7,11 +7,11 @@
 
 use super::splice::Segments;
 use super::upstream::{HttpClient, UpBody};
+use crate::telemetry::{AbortOutcome, Metrics};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -54,8 +54,7 @@ pub struct Aborter {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     runtime: Handle,
-    sent: AtomicU64,
-    skipped: AtomicU64,
+    metrics: Metrics,
 }
 
 impl Aborter {
@@ -67,6 +66,7 @@ impl Aborter {
         authorization: Option<HeaderValue>,
         tasks: TaskTracker,
         runtime: Handle,
+        metrics: Metrics,
     ) -> Self {
         Aborter {
             client,
@@ -75,15 +75,14 @@ impl Aborter {
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             tasks,
             runtime,
-            sent: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
+            metrics,
         }
     }
 
     /// Aborts `rid`, then lets go of `connection`.
     pub fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
+            self.metrics.abort(AbortOutcome::Dropped);
             return;
         };
         let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
@@ -95,23 +94,19 @@ impl Aborter {
         if let Some(key) = &self.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
-        self.sent.fetch_add(1, Ordering::Relaxed);
         let answer = self.client.request(request);
+        let metrics = self.metrics.clone();
         let task = async move {
-            let answered = tokio::time::timeout(PATIENCE, answer).await;
-            if !matches!(answered, Ok(Ok(_))) {
-                tracing::debug!(rid = %rid, "abort was not answered");
-            }
+            let outcome = match tokio::time::timeout(PATIENCE, answer).await {
+                Ok(Ok(response)) if response.status().is_success() => AbortOutcome::Accepted,
+                _ => AbortOutcome::Failed,
+            };
+            metrics.abort(outcome);
+            tracing::debug!(rid = %rid, outcome = outcome.as_str(), "abort");
             drop(connection);
             drop(permit);
         };
         self.tasks.spawn_on(task, &self.runtime);
-    }
-
-    /// Aborts sent, and aborts left out because too many were under way.
-    #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
     }
 }
 

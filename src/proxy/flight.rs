@@ -62,7 +62,7 @@ struct Place {
 impl Place {
     fn apply(self: &Arc<Self>, event: Event) -> Applying {
         let place = Arc::clone(self);
-        Box::pin(async move { place.gateway.store.apply(&place.key, event, &place.rules).await })
+        Box::pin(async move { place.gateway.apply(&place.key, event, &place.rules).await })
     }
 }
 

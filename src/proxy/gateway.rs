@@ -5,10 +5,11 @@ use super::flight::Flights;
 use super::upstream::{self, HttpClient, Patience};
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
-use crate::ledger::event::Replica;
+use crate::ledger::event::{Event, Replica, Transition};
+use crate::ledger::rules::Rules;
 use crate::policy::Policy;
-use crate::store::Store;
-use crate::telemetry::Metrics;
+use crate::store::{ConversationKey, Store, StoreError};
+use crate::telemetry::{Metrics, StoreOp};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
@@ -16,6 +17,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -112,16 +114,16 @@ pub enum StartError {
     /// The upstream's key is unusable.
     #[error("the upstream's key cannot stand in a header")]
     UpstreamKey,
-    /// The admin token cannot be read.
-    #[error("the admin token file cannot be read: {0}")]
-    AdminToken(std::io::Error),
+    /// Metrics cannot be made.
+    #[error("metrics cannot be made: {0}")]
+    Metrics(String),
 }
 
 /// One running proxy.
 pub struct Gateway {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Metrics,
     pub(crate) flights: Arc<Flights>,
     pub(crate) replica: Replica,
     pub(crate) client: HttpClient,
@@ -145,7 +147,7 @@ impl Gateway {
         policy: Policy,
         store: Arc<dyn Store>,
         flights: Arc<Flights>,
-        metrics: Arc<Metrics>,
+        metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
         let settings = Settings::new(policy)?;
         let runtime = Handle::current();
@@ -160,6 +162,7 @@ impl Gateway {
             settings.authorization.clone(),
             tasks.clone(),
             runtime.clone(),
+            metrics.clone(),
         ));
         let exchanges =
             Arc::new(Semaphore::new(settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS)));
@@ -194,7 +197,7 @@ impl Gateway {
 
     /// What is measured.
     #[must_use]
-    pub fn metrics(&self) -> &Arc<Metrics> {
+    pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
@@ -204,10 +207,24 @@ impl Gateway {
         &self.client
     }
 
-    /// Sends aborts.
-    #[must_use]
-    pub fn aborter(&self) -> &Aborter {
-        &self.aborter
+    /// Applies an event to a conversation, and measures it.
+    ///
+    /// # Errors
+    /// When the store did not do it.
+    pub async fn apply(
+        &self,
+        key: &ConversationKey,
+        event: Event,
+        rules: &Arc<Rules>,
+    ) -> Result<Transition, StoreError> {
+        let op = StoreOp::of(&event);
+        let began = Instant::now();
+        let applied = self.store.apply(key, event, rules).await;
+        self.metrics.store(op, began.elapsed());
+        if applied.is_err() {
+            self.metrics.store_error();
+        }
+        applied
     }
 
     /// Whether it takes no new work.

@@ -2,7 +2,7 @@
 //! [`Released`], the proof that the rules and the ledger let them.
 
 use super::release::Released;
-use crate::telemetry::HeldBytes;
+use crate::telemetry::Held as Gauge;
 use bytes::Bytes;
 
 /// Events held back, in the order they came.
@@ -11,7 +11,7 @@ pub struct Hold {
     events: Vec<Held>,
     bytes: usize,
     limit: usize,
-    gauge: HeldBytes,
+    gauge: Gauge,
 }
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Held {
 impl Hold {
     /// Holds at most `limit` bytes.
     #[must_use]
-    pub fn new(limit: usize, gauge: HeldBytes) -> Self {
+    pub fn new(limit: usize, gauge: Gauge) -> Self {
         Hold { events: Vec::new(), bytes: 0, limit, gauge }
     }
 
@@ -38,7 +38,7 @@ impl Hold {
     #[must_use]
     pub fn take(&mut self, wire: Bytes, carries: bool) -> bool {
         self.bytes = self.bytes.saturating_add(wire.len());
-        self.gauge.set(self.bytes);
+        self.gauge.add(wire.len());
         self.events.push(Held { wire, carries });
         self.bytes <= self.limit
     }
@@ -60,7 +60,7 @@ impl Hold {
 
     fn empty(&mut self) -> Vec<Held> {
         self.bytes = 0;
-        self.gauge.set(0);
+        self.gauge.release();
         std::mem::take(&mut self.events)
     }
 }

@@ -8,7 +8,7 @@ use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
 use crate::guard::fault::Fault;
 use crate::ledger::event::ExchangeId;
-use crate::telemetry::{ExchangeOutcome, FaultVerdict, Route};
+use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub struct Journal {
     first_data: Option<Instant>,
     spent: Duration,
     spoken: bool,
-    _permit: Option<OwnedSemaphorePermit>,
+    place: Option<(OwnedSemaphorePermit, InFlight)>,
     _live: Option<TaskTrackerToken>,
 }
 
@@ -47,7 +47,6 @@ impl Journal {
     pub fn open(gateway: &Arc<Gateway>, route: Route, headers: &HeaderMap) -> Box<Self> {
         let exchange = ExchangeId(rand::random());
         let request_id = super::headers::request_id(headers, exchange);
-        gateway.metrics.exchange_began();
         let now = Instant::now();
         Box::new(Journal {
             gateway: Arc::clone(gateway),
@@ -69,7 +68,7 @@ impl Journal {
             first_data: None,
             spent: Duration::ZERO,
             spoken: false,
-            _permit: None,
+            place: None,
             _live: Some(gateway.live.token()),
         })
     }
@@ -82,7 +81,7 @@ impl Journal {
 
     /// It holds this place among the exchanges in flight until it ends.
     pub fn holds(&mut self, permit: OwnedSemaphorePermit) {
-        self._permit = Some(permit);
+        self.place = Some((permit, self.gateway.metrics.in_flight()));
     }
 
     /// Where the client says it belongs.
@@ -176,14 +175,16 @@ impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
         let metrics = &self.gateway.metrics;
-        metrics.exchange_ended(self.route, self.outcome);
+        metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);
             if self.outcome == ExchangeOutcome::Delivered && self.route == Route::Chat {
-                metrics.model_call(self.first_call || self.attempt == 0, now - sent);
+                let first = self.first_call || self.attempt == 0;
+                let call = if first { ModelCall::First } else { ModelCall::Later };
+                metrics.model_call(call, now - sent);
             }
             if let Some(first) = self.first_data {
-                metrics.time_to_first_token(first - sent);
+                metrics.first_token(first - sent);
             }
         }
         let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);

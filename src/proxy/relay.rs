@@ -101,7 +101,7 @@ impl Relay {
         journal: Box<Journal>,
     ) -> Self {
         let assembly = Assembly::new(cleared.offer.n());
-        let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held_bytes());
+        let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held());
         Relay {
             gateway,
             settings,

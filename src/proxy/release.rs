@@ -11,6 +11,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Alternative, Ending, ExchangeId, Millis, Outcome, Proposed, Settle};
+use crate::telemetry::CallVerdict;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -92,13 +93,26 @@ pub fn judge(
 ) -> Result<Judged, Stopped> {
     faults.extend(proposal::judge(proposal, &cleared.offer, tracked));
     let verdict = settings.policy.rules.judge(faults);
-    if !verdict.refused.is_empty() && !settings.policy.observe {
+    let refused = !verdict.refused.is_empty() && !settings.policy.observe;
+    count(gateway, proposal, refused, tracked);
+    if refused {
         return Err(Stopped::output(verdict.refused, verdict.notes));
     }
     let mut notes = verdict.refused;
     notes.extend(verdict.notes);
     let alternatives = if tracked { alternatives(gateway, settings, proposal) } else { Vec::new() };
     Ok(Judged { alternatives, forced: notes.iter().any(|note| could_refuse(note.code)), notes })
+}
+
+/// Counts proposed calls; those that are registered are counted by the ledger's facts.
+fn count(gateway: &Gateway, proposal: &Proposal, refused: bool, tracked: bool) {
+    let verdict = if refused { CallVerdict::Refuse } else { CallVerdict::Pass };
+    if tracked && !refused {
+        return;
+    }
+    for call in proposal.choices.iter().flat_map(|choice| &choice.calls) {
+        gateway.metrics.call(call.name.as_deref().unwrap_or_default(), verdict);
+    }
 }
 
 /// Whether a note of this code stands for a refusal that the operator switched off.

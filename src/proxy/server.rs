@@ -72,7 +72,7 @@ impl Gateway {
         policy: Policy,
         store: Arc<dyn Store>,
         flights: Arc<super::flight::Flights>,
-        metrics: Arc<Metrics>,
+        metrics: Metrics,
         surfaces: Surfaces,
     ) -> Result<Running, StartError> {
         let client = listen(policy.listen).await?;

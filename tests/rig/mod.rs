@@ -61,14 +61,6 @@ pub(crate) fn json(body: &str) -> Answer {
     }
 }
 
-pub(crate) fn events(writes: &[&str]) -> Answer {
-    let (tell, told) = mpsc::unbounded_channel();
-    for write in writes {
-        tell.send(Bytes::copy_from_slice(write.as_bytes())).unwrap();
-    }
-    Answer::Stream(told)
-}
-
 pub(crate) struct Upstream {
     pub(crate) addr: SocketAddr,
     answers: Arc<Mutex<VecDeque<Answer>>>,
@@ -216,9 +208,9 @@ impl Body for Scripted {
 
 /// A policy for tests: free ports, that upstream.
 pub(crate) fn policy(upstream: &Upstream) -> Policy {
-    let mut policy = Policy::default();
-    policy.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    policy.admin.listen = policy.listen;
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut policy = Policy { listen: loopback, ..Policy::default() };
+    policy.admin.listen = loopback;
     policy.upstream.url = format!("http://{}", upstream.addr).parse().unwrap();
     policy.limits.drain_timeout = Duration::from_secs(5);
     policy
