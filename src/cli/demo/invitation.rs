@@ -11,8 +11,8 @@ pub(super) fn text(stage: &Stage) -> String {
 
 curl -si {guard}/v1/chat/completions -H 'content-type: application/json' -H "x-conversation-id: shell-$$" -H "x-generation: $(date +%s)" -d '{{"model":"scripted","messages":[{{"role":"user","content":"Where is ORDER-A?"}}],"tools":{tools}}}'
 
-curl -s {admin}/metrics | grep ^tigertally_       # what was counted
-curl -s {upstream}/_seen                          # what reached the model
+curl -s {admin}/metrics | grep -E '^tigertally_.*_total' | grep -v ' 0$'   # what the guard counted
+curl -s {upstream}/_seen   # what reached the model
 
 Or into Python (pip install openai):
 

@@ -81,7 +81,7 @@ impl Timeline {
         let verdict = self.paint(colour, &format!("{:<20}", line.verdict));
         writeln!(
             self.out,
-            "  {time:4.2}s  {:<13}  {:<41}  {verdict}  {}",
+            "  {time:4.2}s  {:<13}  {:<42}  {verdict}  {}",
             line.way, line.what, line.outcome
         )
     }
