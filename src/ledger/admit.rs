@@ -9,7 +9,7 @@ use super::event::{
     Admit, Admitted, Effects, ExchangeId, Fact, Millis, Outcome, Refused, Run, TaskOutcome,
 };
 use super::exchanges::{AdmittedOnce, Exchange, FlightState, Kind};
-use super::lanes::LaneKey;
+use super::lanes::{Lane, LaneKey};
 use super::results::{Judge, Judgement};
 use super::rules::Rules;
 use super::words;
@@ -46,6 +46,11 @@ impl Conversation {
         if let Some(known) = self.exchanges.get(admit.exchange) {
             return Outcome::Admitted(known.admitted.0.clone());
         }
+        let exhausted = |lane: &&Lane| lane.task.exhausted_by == Some(admit.exchange);
+        if let Some(lane) = self.lanes.iter().find(exhausted) {
+            let faults = vec![words::budget_exhausted("its budget or its time is used up")];
+            return self.refused(faults, Vec::new(), Some(lane.number));
+        }
         let mut notes = Vec::new();
         let header = match self.enter(admit, rules, now, effects, &mut notes) {
             Ok(header) => header,
@@ -76,6 +81,9 @@ impl Conversation {
         if let Some(why) = self.over_budget(&plan, rules) {
             if let Some(lane) = plan.lane {
                 self.end_task(lane, TaskOutcome::Incomplete, now, effects);
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.task.exhausted_by = Some(admit.exchange);
+                }
             }
             return self.refused(vec![words::budget_exhausted(why)], notes, plan.lane);
         }
@@ -199,7 +207,11 @@ impl Conversation {
             (Some(one), _) => {
                 found.plan.lane = Some(one.lane);
                 found.plan.kind = Some(one.kind);
-                Some(one)
+                // The newest attempt may have come with a list that says the same otherwise.
+                let same = |other: &&Exchange| {
+                    (other.lane, other.generation, other.kind) == (one.lane, one.generation, one.kind)
+                };
+                self.exchanges.iter().rev().find(same)
             }
             (None, Some(matched)) => {
                 let kind = Kind::Continuation(matched.seq);
@@ -231,6 +243,11 @@ impl Conversation {
 
     /// A live run whose calls the ledger does not hold.
     fn unknown(&self, run: &Run, rules: &Rules, found: &mut Found) {
+        if run.pairs.iter().all(|pair| pair.closing) {
+            // Notices bring nothing in, and are the way out of `unmatched`.
+            found.notes.extend(run.pairs.iter().map(|pair| words::about(Code::Adopted, pair)));
+            return;
+        }
         let adopts = !self.calls.used && rules.actions.action(Code::Adopted) != Action::Refuse;
         let code = if adopts { Code::Adopted } else { Code::Unmatched };
         for pair in &run.pairs {

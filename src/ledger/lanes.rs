@@ -4,7 +4,7 @@
 //! each thread of messages is a lane that counts by itself.
 
 use super::digest::Digest;
-use super::event::{Millis, TaskOutcome};
+use super::event::{ExchangeId, Millis, TaskOutcome};
 
 /// The task of a lane's current generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,13 +21,23 @@ pub struct Task {
     pub ended: Option<TaskOutcome>,
     /// Whether its last exchange came to nothing.
     pub failed: bool,
+    /// The request whose refusal ended it: the same event again is refused again, and begins nothing.
+    pub exhausted_by: Option<ExchangeId>,
 }
 
 impl Task {
     /// A generation that begins now.
     #[must_use]
     pub fn new(generation: u64, now: Millis) -> Self {
-        Task { generation, started: now, model_calls: 0, opening: None, ended: None, failed: false }
+        Task {
+            generation,
+            started: now,
+            model_calls: 0,
+            opening: None,
+            ended: None,
+            failed: false,
+            exhausted_by: None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::talk_tools;
 
 /// All lists that some client holds, newest last.
 pub(crate) struct Client {
-    pub lists: Vec<Vec<Message>>,
+    pub(crate) lists: Vec<Vec<Message>>,
     fresh: u32,
 }
 

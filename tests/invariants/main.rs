@@ -71,7 +71,7 @@ fn holds(invariant: &'static str) {
             play.step(step);
             let found = play.observer.findings.iter().find(|(name, _)| *name == invariant);
             if let Some((_, text)) = found {
-                let trace = play.trace.join("\n");
+                let trace = play.trace();
                 return Err(TestCaseError::fail(format!("{invariant}: {text}\n\n{trace}\n")));
             }
         }
@@ -153,7 +153,7 @@ fn i7_contents_are_not_judged() {
         for step in &steps {
             one.step(step);
             other.step(step);
-            prop_assert_eq!(one.told.last(), other.told.last(), "{}", one.trace.join("\n"));
+            prop_assert_eq!(one.told.last(), other.told.last(), "{}", one.trace());
         }
         Ok(())
     });

@@ -4,7 +4,7 @@
 //! It is told outcomes, and checks that each was allowed; where the design leaves no choice it also
 //! checks that what had to be let through was. A breach is kept as a finding under its invariant's name.
 
-use crate::talk::{Asked, Content, Message, NOTICES, Offered, Reply, Sent, runs, thread_name};
+use crate::talk::{Asked, brief, Content, Message, NOTICES, Offered, Reply, Sent, runs, thread_name};
 use std::collections::{BTreeMap, BTreeSet};
 use tigertally::guard::fault::Code;
 use tigertally::ledger::event::{Admitted, Ending, Millis, Outcome, Refused};
@@ -13,20 +13,20 @@ use tigertally::ledger::rules::Rules;
 /// A call, as it truly stands.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub id: String,
-    pub tool: &'static str,
-    pub arguments: u32,
-    pub choice: u64,
-    pub deadline: Option<u64>,
-    pub proposal: usize,
-    pub answered: Option<Content>,
-    pub gone: Option<Gone>,
+    pub(crate) id: String,
+    pub(crate) tool: &'static str,
+    pub(crate) arguments: u32,
+    pub(crate) choice: u64,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) proposal: usize,
+    pub(crate) answered: Option<Content>,
+    pub(crate) gone: Option<Gone>,
     /// `idempotency-key` of the decision on it.
-    pub decided_by: Option<u32>,
+    pub(crate) decided_by: Option<u32>,
     /// Offered in history in a way that another call could have been offered as well.
-    pub blurred: bool,
+    pub(crate) blurred: bool,
     /// Results, notices aside, that went up for it in a live run.
-    pub went_up: BTreeSet<Content>,
+    pub(crate) went_up: BTreeSet<Content>,
 }
 
 /// Why a call ended without an answer.
@@ -59,15 +59,15 @@ impl Call {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Proposal {
-    pub exchange: usize,
-    pub lane: usize,
-    pub generation: u64,
-    pub calls: Vec<usize>,
+    pub(crate) exchange: usize,
+    pub(crate) lane: usize,
+    pub(crate) generation: u64,
+    pub(crate) calls: Vec<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Opening(Vec<Message>),
+    Opening(String),
     Continuation(usize),
 }
 
@@ -82,17 +82,18 @@ pub(crate) enum State {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
-    pub id: u128,
-    pub list: Vec<Message>,
-    pub lane: usize,
-    pub generation: u64,
-    pub kind: Kind,
-    pub state: State,
-    pub unreached: bool,
-    pub lease: u64,
+    pub(crate) id: u128,
+    pub(crate) list: Vec<Message>,
+    pub(crate) spelled: String,
+    pub(crate) lane: usize,
+    pub(crate) generation: u64,
+    pub(crate) kind: Kind,
+    pub(crate) state: State,
+    pub(crate) unreached: bool,
+    pub(crate) lease: u64,
     /// Which model call of its generation.
-    pub ordinal: u32,
-    pub proposal: Option<usize>,
+    pub(crate) ordinal: u32,
+    pub(crate) proposal: Option<usize>,
 }
 
 impl Exchange {
@@ -103,23 +104,23 @@ impl Exchange {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    pub current: u64,
-    pub model_calls: u32,
+    pub(crate) current: u64,
+    pub(crate) model_calls: u32,
 }
 
 pub(crate) struct Observer {
     header: bool,
-    pub calls: Vec<Call>,
-    pub proposals: Vec<Proposal>,
-    pub exchanges: Vec<Exchange>,
-    pub lanes: Vec<Lane>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) proposals: Vec<Proposal>,
+    pub(crate) exchanges: Vec<Exchange>,
+    pub(crate) lanes: Vec<Lane>,
     threads: BTreeMap<String, usize>,
     floor: u64,
     keys: BTreeSet<u32>,
     proposed: bool,
     /// Exchanges whose answer became unwanted in this event.
-    pub cancelled: Vec<u128>,
-    pub findings: Vec<(&'static str, String)>,
+    pub(crate) cancelled: Vec<u128>,
+    pub(crate) findings: Vec<(&'static str, String)>,
 }
 
 impl Observer {
@@ -224,7 +225,8 @@ impl Observer {
         let declared = self.declared(sent);
         let same = self.same_list(sent, live.is_some());
         let adopted = live.is_some_and(|run| same.is_none() && self.holding(&run.pairs).is_empty());
-        if adopted {
+        let notices = |run: &Offered| run.pairs.iter().all(|(_, reply, _)| reply.content < NOTICES);
+        if adopted && !live.is_some_and(notices) {
             let proposed = self.proposed;
             self.must("I1", !proposed, || "a call that nobody registered was continued".into());
         }
@@ -253,6 +255,7 @@ impl Observer {
         self.exchanges.push(Exchange {
             id: sent.exchange,
             list: sent.list.clone(),
+            spelled: brief(&sent.list),
             lane,
             generation,
             kind,
@@ -270,8 +273,9 @@ impl Observer {
 
     /// The newest exchange of a current generation with this very list.
     fn same_list(&self, sent: &Sent, continuation: bool) -> Option<usize> {
+        let spelled = brief(&sent.list);
         self.exchanges.iter().rposition(|one| {
-            crate::talk::brief(&one.list) == crate::talk::brief(&sent.list)
+            one.spelled == spelled
                 && matches!(one.kind, Kind::Continuation(_)) == continuation
                 && self.lanes[one.lane].current == one.generation
         })
@@ -287,7 +291,7 @@ impl Observer {
             if self.header { Some(0) } else { self.threads.get(&thread_name(&sent.list)).copied() }
         };
         match (live, same) {
-            (None, _) => (Some(Kind::Opening(sent.list.clone())), thread()),
+            (None, _) => (Some(Kind::Opening(brief(&sent.list))), thread()),
             (Some(_), Some(same)) => {
                 let same = &self.exchanges[same];
                 (Some(same.kind.clone()), Some(same.lane))
@@ -363,7 +367,7 @@ impl Observer {
         let before: Vec<usize> = (0..self.exchanges.len())
             .filter(|at| {
                 let one = &self.exchanges[*at];
-                one.lane == lane && one.generation == generation && same_kind(&one.kind, kind)
+                one.lane == lane && one.generation == generation && one.kind == *kind
             })
             .collect();
         let running = before.iter().any(|at| self.exchanges[*at].under_way());
@@ -740,16 +744,6 @@ impl Observer {
         self.must("I1", sound, || format!("accepted by decision: {standing}"));
         self.calls[at].answered = Some(reply.content);
         self.calls[at].decided_by = key;
-    }
-}
-
-fn same_kind(one: &Kind, other: &Kind) -> bool {
-    match (one, other) {
-        (Kind::Opening(one), Kind::Opening(other)) => {
-            crate::talk::brief(one) == crate::talk::brief(other)
-        }
-        (Kind::Continuation(one), Kind::Continuation(other)) => one == other,
-        _ => false,
     }
 }
 

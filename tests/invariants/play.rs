@@ -2,11 +2,12 @@
 //! event everything is checked that can be seen from outside; a breach is a finding with its trace.
 
 use crate::client::{Client, reply};
-use crate::observer::{self, Observer, State};
+use crate::observer::{self, Observer};
 use crate::steps::{self, End, Generation, Step, What};
 use crate::talk::{self, Asked, Message, NOTICES, Sent, brief};
 use crate::talk_tools;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use tigertally::guard::fault::Code;
 use tigertally::guard::verdict::Action;
 use tigertally::ledger::Conversation;
@@ -16,21 +17,22 @@ use tigertally::ledger::event::{
     Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Millis, Outcome, Proposed,
     Refused, Settle,
 };
+use tigertally::ledger::lanes::LaneKey;
 use tigertally::ledger::rules::{AtEnd, Rules};
 
 /// How a play is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     /// Whether the client counts generations (by header), or the ledger does, by threads.
-    pub header: bool,
+    pub(crate) header: bool,
     /// Whether the model uses the same ids again and again.
-    pub recycled: bool,
+    pub(crate) recycled: bool,
     /// Model calls per generation.
-    pub budget: Option<u32>,
+    pub(crate) budget: Option<u32>,
     /// Attempts.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// Whether late and superseded results are replaced at the end of a list too.
-    pub substitute: bool,
+    pub(crate) substitute: bool,
 }
 
 impl Setting {
@@ -48,17 +50,17 @@ impl Setting {
 }
 
 pub(crate) struct Play {
-    pub setting: Setting,
-    pub rules: Rules,
-    pub key: DigestKey,
-    pub conversation: Conversation,
-    pub observer: Observer,
-    pub client: Client,
-    pub now: Millis,
-    pub trace: Vec<String>,
+    pub(crate) setting: Setting,
+    pub(crate) rules: Rules,
+    pub(crate) key: DigestKey,
+    pub(crate) conversation: Conversation,
+    pub(crate) observer: Observer,
+    pub(crate) client: Client,
+    pub(crate) now: Millis,
+    sent: Vec<Sent>,
     /// All that the ledger answered.
-    pub told: Vec<(Outcome, Effects)>,
-    pub events: Vec<(Millis, Event)>,
+    pub(crate) told: Vec<(Outcome, Effects)>,
+    pub(crate) events: Vec<(Millis, Event)>,
     settled: BTreeMap<u128, Settle>,
     open_calls: i64,
     minted: u128,
@@ -74,7 +76,7 @@ impl Play {
             observer: Observer::new(setting.header),
             client: Client::new(3),
             now: Millis(1_000_000),
-            trace: Vec::new(),
+            sent: Vec::new(),
             told: Vec::new(),
             events: Vec::new(),
             settled: BTreeMap::new(),
@@ -140,7 +142,7 @@ impl Play {
             idempotency: send.idempotency,
             list,
         };
-        self.trace.push(format!("sends {sent:?}"));
+        self.sent.push(sent.clone());
         let before = self.conversation.clone();
         let event = Event::Admit(talk::admit(&sent, &self.key));
         let (outcome, _) = self.apply(event);
@@ -293,7 +295,6 @@ impl Play {
     fn apply(&mut self, event: Event) -> (Outcome, Effects) {
         let before = self.conversation.clone();
         let told = self.conversation.apply(&event, &self.rules, self.now);
-        self.trace.push(format!("{} {event:?}\n    -> {:?} {:?}", self.now.0, told.outcome, told.effects));
         self.observer.time(self.now);
         self.open_calls += told.effects.open_calls;
         self.twice(&event, &told.outcome);
@@ -315,7 +316,7 @@ impl Play {
         }
         let mut again = self.conversation.clone();
         let second = again.apply(event, &self.rules, self.now);
-        let same = second.outcome == *first && again == self.conversation;
+        let same = alike(&second.outcome, first) && again == self.conversation;
         let quiet = second.effects.cancel.is_empty() && second.effects.open_calls == 0;
         self.observer.must("idempotence", same && quiet, || {
             format!("again: {:?} {:?}", second.outcome, second.effects)
@@ -337,25 +338,35 @@ impl Play {
     fn lanes_apart(&mut self, event: &Event, before: &Conversation) {
         let mut before = before.clone();
         let _ = before.apply(&Event::Tick, &self.rules, self.now);
-        let (own, ids) = match event {
+        let lane_of = |id: &ExchangeId| {
+            self.conversation.exchanges().get(*id).or(before.exchanges().get(*id)).map(|one| one.lane)
+        };
+        let (own, ids): (Vec<u32>, _) = match event {
             Event::Advance(_) | Event::Decide(_) => return,
             Event::Admit(admit) => {
-                let lane = self.conversation.exchanges().get(admit.exchange).map(|one| one.lane);
+                let live = admit.runs.last().filter(|run| run.live);
+                let proposal = live.and_then(|run| before.calls().holding(&run.pairs).next());
+                let thread = before.lanes().find(LaneKey::Thread(admit.lane));
+                let thread = thread.filter(|_| proposal.is_none()).map(|lane| lane.number);
+                let own = thread.into_iter().chain(proposal.map(|one| one.lane));
                 let ids = admit.runs.iter().flat_map(|run| &run.pairs);
-                (lane, ids.map(|pair| pair.id.clone()).collect())
+                (
+                    own.chain(lane_of(&admit.exchange)).collect(),
+                    ids.map(|pair| pair.id.clone()).collect(),
+                )
             }
             Event::Settle(Settle { exchange, .. })
             | Event::Close(Close { exchange, .. })
             | Event::Check(exchange) => {
-                (before.exchanges().get(*exchange).map(|one| one.lane), BTreeSet::new())
+                (lane_of(exchange).into_iter().collect(), BTreeSet::new())
             }
-            Event::Tick => (None, BTreeSet::new()),
+            Event::Tick => (Vec::new(), BTreeSet::new()),
         };
         if self.setting.header {
             return;
         }
         let others: Vec<u32> = before.lanes().iter().map(|lane| lane.number).collect();
-        for lane in others.into_iter().filter(|lane| Some(*lane) != own) {
+        for lane in others.into_iter().filter(|lane| !own.contains(lane)) {
             self.lane_untouched(lane, &before, &ids);
         }
     }
@@ -440,8 +451,9 @@ impl Play {
             expected == self.conversation
         };
         let after = &self.conversation;
-        let text = format!("a refused request left a trace:\n  {expected:?}\n  {after:?}");
-        self.observer.must("I5", same, || text);
+        self.observer.must("I5", same, || {
+            format!("a refused request left a trace:\n  {expected:?}\n  {after:?}")
+        });
     }
 
     /// What was refused for its results passes once notices stand in their place and the task goes on.
@@ -507,21 +519,13 @@ impl Play {
 
     /// Each call's answer is what the ledger has for it.
     fn agree(&mut self) {
-        let states: Vec<(u128, Vec<CallState>)> = self
-            .conversation
-            .calls()
-            .iter()
-            .map(|one| (one.exchange.0, one.calls.iter().map(|call| call.state).collect()))
-            .collect();
-        for (exchange, states) in states {
-            let Some(at) = self.observer.exchange(exchange) else { continue };
-            let Some(proposal) = self.observer.exchanges[at].proposal else { continue };
-            let calls = self.observer.proposals[proposal].calls.clone();
-            if states.len() != calls.len() {
-                continue;
-            }
-            for (call, state) in calls.into_iter().zip(states) {
-                let call = self.observer.calls[call].clone();
+        let held: Vec<_> = self.conversation.calls().iter().map(|one| one.calls.clone()).collect();
+        // Nothing is folded in a play this short: the n-th proposal is the observer's n-th.
+        let proposals = self.observer.proposals.len();
+        self.observer.must("I2", held.len() == proposals, || "proposals were lost".into());
+        for (held, proposal) in held.into_iter().zip(self.observer.proposals.clone()) {
+            for (held, call) in held.into_iter().zip(proposal.calls) {
+                let (state, call) = (held.state, self.observer.calls[call].clone());
                 let same = match state {
                     CallState::Accepted(digest) | CallState::Closed(digest) => call
                         .answered
@@ -537,8 +541,33 @@ impl Play {
         }
     }
 
-    /// Whether any answer without calls was delivered: the happy path's end.
-    pub(crate) fn completed(&self) -> bool {
-        self.observer.exchanges.iter().any(|one| one.state == State::Delivered)
+    /// All that happened, for a failure.
+    pub(crate) fn trace(&self) -> String {
+        let mut out = String::new();
+        for ((now, event), (outcome, effects)) in self.events.iter().zip(&self.told) {
+            if let Event::Admit(admit) = event
+                && let Some(sent) = self.sent.iter().find(|one| one.exchange == admit.exchange.0)
+            {
+                let _ = writeln!(out, "{} Admit {sent:?}", now.0);
+            } else {
+                let _ = writeln!(out, "{} {event:?}", now.0);
+            }
+            let _ = writeln!(out, "    -> {outcome:?} {effects:?}");
+        }
+        out
+    }
+}
+
+/// The same answer. A refusal's words may differ, its codes and places may not.
+fn alike(one: &Outcome, other: &Outcome) -> bool {
+    match (one, other) {
+        (Outcome::Refused(one), Outcome::Refused(other)) => {
+            let faults = |refused: &Refused| {
+                let faults = refused.faults.iter().map(|fault| (fault.code, fault.param.clone()));
+                faults.collect::<Vec<_>>()
+            };
+            one.generation == other.generation && faults(one) == faults(other)
+        }
+        _ => one == other,
     }
 }

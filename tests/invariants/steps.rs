@@ -9,8 +9,8 @@ pub(crate) type Recent = usize;
 /// One thing that happens, after `wait` milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    pub wait: u64,
-    pub what: What,
+    pub(crate) wait: u64,
+    pub(crate) what: What,
 }
 
 #[derive(Clone, Debug)]
@@ -30,11 +30,11 @@ pub(crate) enum What {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Send {
-    pub list: Recent,
-    pub edits: Vec<Edit>,
-    pub generation: Generation,
-    pub declared: bool,
-    pub idempotency: Option<u32>,
+    pub(crate) list: Recent,
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) generation: Generation,
+    pub(crate) declared: bool,
+    pub(crate) idempotency: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,9 +100,9 @@ pub(crate) enum End {
 /// One proposed call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    pub tool: usize,
-    pub arguments: u32,
-    pub deadline: Option<u64>,
+    pub(crate) tool: usize,
+    pub(crate) arguments: u32,
+    pub(crate) deadline: Option<u64>,
 }
 
 pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {

@@ -23,28 +23,28 @@ pub(crate) enum Message {
 /// One call in an assistant message, as the client sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    pub id: String,
-    pub tool: &'static str,
-    pub arguments: u32,
+    pub(crate) id: String,
+    pub(crate) tool: &'static str,
+    pub(crate) arguments: u32,
     /// Which registered call it was copied from, if from any.
-    pub truth: Option<usize>,
+    pub(crate) truth: Option<usize>,
 }
 
 /// One result, as the client sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    pub id: String,
-    pub content: Content,
-    pub name: Option<&'static str>,
-    pub echo: Option<u32>,
-    pub attempt: Option<u32>,
+    pub(crate) id: String,
+    pub(crate) content: Content,
+    pub(crate) name: Option<&'static str>,
+    pub(crate) echo: Option<u32>,
+    pub(crate) attempt: Option<u32>,
 }
 
 /// A run of a list, for the observer.
 #[derive(Clone, Debug)]
 pub(crate) struct Offered {
-    pub live: bool,
-    pub pairs: Vec<(Asked, Reply, usize)>,
+    pub(crate) live: bool,
+    pub(crate) pairs: Vec<(Asked, Reply, usize)>,
 }
 
 pub(crate) fn digest(key: &DigestKey, domain: &str, value: u32) -> Digest {
@@ -120,11 +120,11 @@ fn close_last(runs: &mut [Offered]) {
 /// What a client sends, beside its list.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    pub exchange: u128,
-    pub generation: Option<u64>,
-    pub declared: bool,
-    pub idempotency: Option<u32>,
-    pub list: Vec<Message>,
+    pub(crate) exchange: u128,
+    pub(crate) generation: Option<u64>,
+    pub(crate) declared: bool,
+    pub(crate) idempotency: Option<u32>,
+    pub(crate) list: Vec<Message>,
 }
 
 /// The event that the proxy makes of it.
