@@ -91,7 +91,10 @@ impl<'a> Judge<'a> {
             } else {
                 self.find_history(run, &claimed, at + 1 == runs.len())
             };
-            let Some(proposal) = found else { continue };
+            let Some(proposal) = found else {
+                self.copy(run, &mut out);
+                continue;
+            };
             claimed.push(proposal.seq);
             let choice = proposal.choice_of(&run.pairs).unwrap_or_default();
             if run.live {
@@ -128,6 +131,22 @@ impl<'a> Judge<'a> {
             .or_else(|| candidates().next().filter(|proposal| last && proposal.open()))
     }
 
+    /// A run of history whose proposals later runs have taken: a second copy, or one from before our
+    /// time. It decides nothing, but what is barred stays barred in every copy.
+    fn copy(&self, run: &Run, out: &mut Judgement) {
+        let same = |proposal: &&Proposal| {
+            calls_of(proposal, run).all(|(_, call, pair)| call.tool == pair.tool)
+        };
+        let copied = self.register.holding(&run.pairs).filter(|_| !run.live).find(same);
+        for (proposal, (at, call, pair)) in
+            copied.into_iter().flat_map(|one| calls_of(one, run).map(move |each| (one, each)))
+        {
+            if call.barred() && !pair.closing {
+                self.barred(proposal, at, pair, out);
+            }
+        }
+    }
+
     fn live(&self, proposal: &Proposal, choice: u64, run: &Run, out: &mut Judgement) {
         let current = self.lanes.current(proposal.lane, proposal.generation);
         let mut ended = true;
@@ -143,7 +162,8 @@ impl<'a> Judge<'a> {
                 self.gone(proposal, at, pair, out);
             }
         }
-        if !ended {
+        if !self.repeat {
+            // What the run leaves out closes, even when nothing in the run itself was still open.
             out.offered.push((proposal.seq, choice));
         }
         out.matched = Some(Matched { seq: proposal.seq, choice, ended });

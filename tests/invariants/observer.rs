@@ -237,10 +237,11 @@ impl Observer {
             };
             if run.live {
                 if let Some(Kind::Continuation(proposal)) = kind {
+                    // A list that was admitted before decides nothing anew.
                     self.live(proposal, run, &substituted);
                 }
             } else {
-                self.history(run, &substituted, at);
+                self.history(run, &substituted, at + 1 == runs.len());
             }
         }
         let lane = self.enter(lane, sent, admitted);
@@ -460,7 +461,6 @@ impl Observer {
     }
 
     fn live(&mut self, proposal: usize, run: &Offered, substituted: &dyn Fn(usize) -> bool) {
-        let mut chosen = false;
         for (at, asked, reply, message) in self.calls_of(proposal, run) {
             if !substituted(message) && reply.content >= NOTICES {
                 let call = &self.calls[at];
@@ -476,12 +476,12 @@ impl Observer {
                 let results = went_up.len();
                 self.must("I2", results <= 1, || format!("two results went up: {standing}"));
             }
-            chosen |= self.answer(at, reply.content, substituted(message));
+            self.answer(at, reply.content, substituted(message));
         }
-        self.leave_out(proposal, chosen);
+        self.leave_out(proposal, true);
     }
 
-    fn history(&mut self, run: &Offered, substituted: &dyn Fn(usize) -> bool, at: usize) {
+    fn history(&mut self, run: &Offered, substituted: &dyn Fn(usize) -> bool, last: bool) {
         let candidates = self.holding(&run.pairs);
         let exact: Vec<usize> = candidates
             .iter()
@@ -500,10 +500,15 @@ impl Observer {
                 return;
             }
         };
+        let open = self.proposals[proposal].calls.iter().any(|call| self.calls[*call].open());
+        if !last && open && exact.is_empty() {
+            // Other arguments than the open call's, and other work after it: it is another call's run.
+            return;
+        }
         let mut chosen = false;
         for (call, asked, reply, message) in self.calls_of(proposal, run) {
             let truth = &self.calls[call];
-            let standing = format!("run {at}: {truth:?} offered {asked:?} {reply:?}");
+            let standing = format!("{truth:?} offered {asked:?} {reply:?}");
             if !substituted(message) && reply.content >= NOTICES && !truth.blurred {
                 let (open, fits, gone) = (truth.open(), truth.fits(asked, reply), truth.gone);
                 let current = self.current_call(call);
@@ -545,7 +550,8 @@ impl Observer {
         let faults = &refused.faults;
         self.must("I5", !faults.is_empty(), || "refused for nothing".into());
         if faults.iter().any(|fault| fault.code == Code::BudgetExhausted) {
-            let bounded = rules.model_calls.is_some() || rules.attempts < 8;
+            let bounded =
+                rules.model_calls.is_some() || self.exchanges.len() >= rules.attempts as usize;
             self.must("I9", bounded, || "no budget, and yet exhausted".into());
             return;
         }
