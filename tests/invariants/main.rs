@@ -30,15 +30,14 @@ const LONGEST: usize = 60;
 fn setting() -> impl Strategy<Value = Setting> {
     let budget = prop_oneof![3 => Just(None), 1 => (1..4_u32).prop_map(Some)];
     let attempts = prop_oneof![3 => Just(8), 1 => 2..4_u32];
-    (any::<bool>(), prop::bool::weighted(0.4), budget, attempts, prop::bool::weighted(0.3)).prop_map(
-        |(header, recycled, budget, attempts, substitute)| Setting {
+    (any::<bool>(), prop::bool::weighted(0.4), budget, attempts, prop::bool::weighted(0.3))
+        .prop_map(|(header, recycled, budget, attempts, substitute)| Setting {
             header,
             recycled,
             budget,
             attempts,
             substitute,
-        },
-    )
+        })
 }
 
 fn config() -> ProptestConfig {

@@ -4,7 +4,9 @@
 //! It is told outcomes, and checks that each was allowed; where the design leaves no choice it also
 //! checks that what had to be let through was. A breach is kept as a finding under its invariant's name.
 
-use crate::talk::{Asked, brief, Content, Message, NOTICES, Offered, Reply, Sent, runs, thread_name};
+use crate::talk::{
+    Asked, Content, Message, NOTICES, Offered, Reply, Sent, brief, runs, thread_name,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use tigertally::guard::fault::Code;
 use tigertally::ledger::event::{Admitted, Ending, Millis, Outcome, Refused};
@@ -140,7 +142,12 @@ impl Observer {
         }
     }
 
-    pub(crate) fn must(&mut self, invariant: &'static str, holds: bool, text: impl FnOnce() -> String) {
+    pub(crate) fn must(
+        &mut self,
+        invariant: &'static str,
+        holds: bool,
+        text: impl FnOnce() -> String,
+    ) {
         if !holds {
             self.findings.push((invariant, text()));
         }
@@ -232,9 +239,8 @@ impl Observer {
         }
         let (kind, lane) = self.kind_and_lane(sent, live, same);
         for (at, run) in runs.iter().enumerate().rev() {
-            let substituted = |message: usize| {
-                admitted.substitutions.iter().any(|one| one.message == message)
-            };
+            let substituted =
+                |message: usize| admitted.substitutions.iter().any(|one| one.message == message);
             if run.live {
                 if let Some(Kind::Continuation(proposal)) = kind {
                     // A list that was admitted before decides nothing anew.
@@ -246,9 +252,7 @@ impl Observer {
         }
         let lane = self.enter(lane, sent, admitted);
         let generation = admitted.generation;
-        let kind = kind.unwrap_or_else(|| {
-            Kind::Continuation(self.adopt(live, lane, generation))
-        });
+        let kind = kind.unwrap_or_else(|| Kind::Continuation(self.adopt(live, lane, generation)));
         let ordinal = self.attempt(admitted, &kind, lane, declared, rules);
         if let Some(key) = sent.idempotency {
             self.keys.insert(key);
@@ -445,7 +449,11 @@ impl Observer {
             .find(|call| self.calls[*call].choice == choice && self.calls[*call].id == id)
     }
 
-    fn calls_of<'a>(&self, proposal: usize, run: &'a Offered) -> Vec<(usize, &'a Asked, &'a Reply, usize)> {
+    fn calls_of<'a>(
+        &self,
+        proposal: usize,
+        run: &'a Offered,
+    ) -> Vec<(usize, &'a Asked, &'a Reply, usize)> {
         let choice = self.choice(proposal, &run.pairs).unwrap_or_default();
         run.pairs
             .iter()
@@ -486,7 +494,9 @@ impl Observer {
         let exact: Vec<usize> = candidates
             .iter()
             .copied()
-            .filter(|one| self.calls_of(*one, run).iter().all(|(call, asked, ..)| self.calls[*call].is(asked)))
+            .filter(|one| {
+                self.calls_of(*one, run).iter().all(|(call, asked, ..)| self.calls[*call].is(asked))
+            })
             .collect();
         let proposal = match (&candidates[..], &exact[..]) {
             ([], _) => return,
@@ -677,9 +687,9 @@ impl Observer {
             self.exchanges[at].state = State::Delivered;
             let kind = self.exchanges[at].kind.clone();
             let (lane, generation) = (self.exchanges[at].lane, self.exchanges[at].generation);
-            let newer = self.exchanges[at + 1..].iter().any(|one| {
-                one.lane == lane && one.generation == generation && one.kind == kind
-            });
+            let newer = self.exchanges[at + 1..]
+                .iter()
+                .any(|one| one.lane == lane && one.generation == generation && one.kind == kind);
             self.must("I8", !newer, || "an overtaken attempt was delivered".into());
             return;
         }
@@ -738,12 +748,12 @@ impl Observer {
         let standing = format!("{call:?} decided {reply:?}");
         let closing = reply.content < NOTICES;
         if call.answered.is_some() {
-            let again = key.is_some()
-                && call.decided_by == key
-                && call.answered == Some(reply.content);
+            let again =
+                key.is_some() && call.decided_by == key && call.answered == Some(reply.content);
             return self.must("I2", again, || format!("a second result: {standing}"));
         }
-        let asked = Asked { id: id.into(), tool: call.tool, arguments: call.arguments, truth: None };
+        let asked =
+            Asked { id: id.into(), tool: call.tool, arguments: call.arguments, truth: None };
         let sound = call.open()
             && (closing || call.fits(&asked, reply))
             && (self.current_call(at) && self.proposals[call.proposal].generation == generation);

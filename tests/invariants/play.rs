@@ -117,8 +117,7 @@ impl Play {
     /// The n-th newest exchange, those under way before the others.
     fn recent_exchange(&self, n: usize) -> Option<u128> {
         let all = &self.observer.exchanges;
-        let (running, over): (Vec<_>, Vec<_>) =
-            all.iter().rev().partition(|one| one.under_way());
+        let (running, over): (Vec<_>, Vec<_>) = all.iter().rev().partition(|one| one.under_way());
         running.into_iter().chain(over).map(|one| one.id).nth(n)
     }
 
@@ -339,7 +338,11 @@ impl Play {
         let mut before = before.clone();
         let _ = before.apply(&Event::Tick, &self.rules, self.now);
         let lane_of = |id: &ExchangeId| {
-            self.conversation.exchanges().get(*id).or(before.exchanges().get(*id)).map(|one| one.lane)
+            self.conversation
+                .exchanges()
+                .get(*id)
+                .or(before.exchanges().get(*id))
+                .map(|one| one.lane)
         };
         let (own, ids): (Vec<u32>, _) = match event {
             Event::Advance(_) | Event::Decide(_) => return,
@@ -357,9 +360,7 @@ impl Play {
             }
             Event::Settle(Settle { exchange, .. })
             | Event::Close(Close { exchange, .. })
-            | Event::Check(exchange) => {
-                (lane_of(exchange).into_iter().collect(), BTreeSet::new())
-            }
+            | Event::Check(exchange) => (lane_of(exchange).into_iter().collect(), BTreeSet::new()),
             Event::Tick => (Vec::new(), BTreeSet::new()),
         };
         if self.setting.header {
@@ -385,7 +386,9 @@ impl Play {
             calls &= answered || same;
         }
         self.observer.must("I6", task && exchanges && calls, || {
-            format!("lane {lane} changed: task {task} exchanges {exchanges} calls {calls} (true: same)")
+            format!(
+                "lane {lane} changed: task {task} exchanges {exchanges} calls {calls} (true: same)"
+            )
         });
     }
 
@@ -423,9 +426,10 @@ impl Play {
         let budget = refused.faults.iter().any(|fault| fault.code == Code::BudgetExhausted);
         let mut expected = before;
         let _ = expected.apply(&Event::Tick, &self.rules, self.now);
-        let stale = refused.faults.iter().any(|fault| {
-            matches!(fault.code, Code::StaleGeneration | Code::GenerationRequired)
-        });
+        let stale = refused
+            .faults
+            .iter()
+            .any(|fault| matches!(fault.code, Code::StaleGeneration | Code::GenerationRequired));
         if self.setting.header && !stale {
             // Another request with the same header, refused for nothing but an unknown call.
             let asked = Asked { id: "nobody".into(), tool: "none", arguments: 0, truth: None };
@@ -462,7 +466,9 @@ impl Play {
             .faults
             .iter()
             .filter(|fault| fault.tool_call_id.is_some())
-            .filter_map(|fault| fault.param.strip_prefix("messages[")?.split(']').next()?.parse().ok())
+            .filter_map(|fault| {
+                fault.param.strip_prefix("messages[")?.split(']').next()?.parse().ok()
+            })
             .collect();
         if results.is_empty() {
             return;
@@ -536,7 +542,8 @@ impl Play {
                     CallState::Replaced => call.gone == Some(observer::Gone::Replaced),
                     CallState::Unchosen => call.gone == Some(observer::Gone::Unchosen),
                 };
-                self.observer.must("I2", same || call.blurred, || format!("{state:?} for {call:?}"));
+                self.observer
+                    .must("I2", same || call.blurred, || format!("{state:?} for {call:?}"));
             }
         }
     }

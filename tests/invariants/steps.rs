@@ -18,13 +18,26 @@ pub(crate) enum What {
     /// A client sends one of its lists, changed.
     Send(Send),
     /// The model answers: with calls (one alternative per choice), or with text.
-    Settle { exchange: Recent, proposal: Vec<Vec<Call>> },
-    Close { exchange: Recent, ending: End },
-    Check { exchange: Recent },
+    Settle {
+        exchange: Recent,
+        proposal: Vec<Vec<Call>>,
+    },
+    Close {
+        exchange: Recent,
+        ending: End,
+    },
+    Check {
+        exchange: Recent,
+    },
     /// The control API: by that much over the current generation; `None`: to the next.
     Advance(Option<i8>),
     /// The control API: decide on that call's result now.
-    Decide { call: Recent, how: How, older: bool, key: Option<u32> },
+    Decide {
+        call: Recent,
+        how: How,
+        older: bool,
+        key: Option<u32>,
+    },
     Tick,
 }
 
@@ -189,12 +202,9 @@ fn how() -> impl Strategy<Value = How> {
 }
 
 fn proposal() -> impl Strategy<Value = Vec<Vec<Call>>> {
-    let call = (
-        0..3_usize,
-        0..4_u32,
-        prop_oneof![3 => Just(None), 1 => (5..100_u64).prop_map(Some)],
-    )
-        .prop_map(|(tool, arguments, deadline)| Call { tool, arguments, deadline });
+    let call =
+        (0..3_usize, 0..4_u32, prop_oneof![3 => Just(None), 1 => (5..100_u64).prop_map(Some)])
+            .prop_map(|(tool, arguments, deadline)| Call { tool, arguments, deadline });
     let calls = prop::collection::vec(call, 1..=3);
     prop_oneof![
         3 => Just(Vec::new()),

@@ -59,14 +59,12 @@ fn spell(list: &[Message]) -> String {
             Message::System(n) => write!(out, "s{n};"),
             Message::User(n) => write!(out, "u{n};"),
             Message::Text(n) => write!(out, "t{n};"),
-            Message::Calls(calls) => calls
-                .iter()
-                .try_for_each(|c| write!(out, "c{}({}{}) ", c.id, c.tool, c.arguments)),
-            Message::Result(r) => write!(
-                out,
-                "r{}={}{:?}{:?}{:?};",
-                r.id, r.content, r.name, r.echo, r.attempt
-            ),
+            Message::Calls(calls) => {
+                calls.iter().try_for_each(|c| write!(out, "c{}({}{}) ", c.id, c.tool, c.arguments))
+            }
+            Message::Result(r) => {
+                write!(out, "r{}={}{:?}{:?}{:?};", r.id, r.content, r.name, r.echo, r.attempt)
+            }
         };
     }
     out
