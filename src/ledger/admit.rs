@@ -209,7 +209,8 @@ impl Conversation {
                 found.plan.kind = Some(one.kind);
                 // The newest attempt may have come with a list that says the same otherwise.
                 let same = |other: &&Exchange| {
-                    (other.lane, other.generation, other.kind) == (one.lane, one.generation, one.kind)
+                    (other.lane, other.generation, other.kind)
+                        == (one.lane, one.generation, one.kind)
                 };
                 self.exchanges.iter().rev().find(same)
             }

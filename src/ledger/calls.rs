@@ -130,13 +130,11 @@ impl Proposal {
     #[must_use]
     pub fn choice_of(&self, pairs: &[Pair]) -> Option<u64> {
         let first = pairs.first()?;
-        let choices = || {
-            self.calls.iter().filter(|call| call.id == first.id).map(|call| call.choice)
-        };
+        let choices =
+            || self.calls.iter().filter(|call| call.id == first.id).map(|call| call.choice);
         let holds = |choice: u64, same: bool| {
             pairs.iter().all(|pair| {
-                self.call(&pair.id, Some(choice))
-                    .is_some_and(|at| !same || self.calls[at].is(pair))
+                self.call(&pair.id, Some(choice)).is_some_and(|at| !same || self.calls[at].is(pair))
             })
         };
         choices().find(|one| holds(*one, true)).or_else(|| choices().find(|one| holds(*one, false)))
