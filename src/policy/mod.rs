@@ -20,7 +20,7 @@ mod upstream;
 
 pub use problem::{Origin, Problem, Problems};
 pub use profile::Profile;
-pub use resolve::{FlagOverrides, Sources, load};
+pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 
 use crate::guard::verdict;
 use crate::ledger;

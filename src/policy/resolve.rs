@@ -65,8 +65,27 @@ pub struct FlagOverrides {
 /// Everything that is wrong, each with its place, its key and the way out.
 pub fn load(sources: Sources) -> Result<Policy, Problems> {
     let mut problems = Vec::new();
-    let mut settings =
+    let settings =
         sources.file.as_deref().map(|path| read_file(path, &mut problems)).unwrap_or_default();
+    overlay(settings, problems, sources)
+}
+
+/// Like [`load`], but over a file's text that comes with the program, called `name` where something is
+/// wrong with it. `sources.file` is not looked at.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_built_in(name: &str, text: &str, sources: Sources) -> Result<Policy, Problems> {
+    let mut problems = Vec::new();
+    let settings = raw::parse(text, Path::new(name), &mut problems);
+    overlay(settings, problems, sources)
+}
+
+fn overlay(
+    mut settings: raw::Table,
+    mut problems: Vec<Problem>,
+    sources: Sources,
+) -> Result<Policy, Problems> {
     raw::overlay_env(&mut settings, &sources.env, &mut problems);
     let flags = sources.flags;
     for (path, flag, value) in [

@@ -3,6 +3,7 @@
 use super::section::{Findings, Found, Section, count, span, words};
 use super::upstream::beside;
 use super::{Tool, Tools};
+use crate::guard::schema::Schema;
 use std::sync::Arc;
 
 /// Largest schema file that is read.
@@ -72,7 +73,9 @@ fn sound_schema(text: &str) -> Result<(), String> {
         return Err(format!("is larger than {} KiB", SCHEMA_BYTES >> 10));
     }
     match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(serde_json::Value::Object(_)) => Ok(()),
+        Ok(serde_json::Value::Object(_)) => Schema::compile(text)
+            .map(|_| ())
+            .map_err(|unusable| format!("is no usable JSON Schema: {}", unusable.0)),
         Ok(_) => Err("holds JSON, but no JSON Schema; it must be an object".to_owned()),
         Err(error) => {
             Err(format!("is not JSON (line {}, column {})", error.line(), error.column()))

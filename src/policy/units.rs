@@ -68,8 +68,8 @@ pub(super) fn show_duration(time: Duration) -> String {
 
 /// A size as [`size`] reads it, in its shortest form.
 pub(super) fn show_size(bytes: usize) -> String {
-    let exact =
-        SIZES.map(|(unit, factor)| if unit.contains('i') { (unit, factor) } else { ("B", 1) });
+    let exact: Vec<_> =
+        SIZES.into_iter().filter(|(unit, _)| unit.contains('i') || *unit == "B").collect();
     show(&exact, bytes as u64, " ")
 }
 

@@ -56,7 +56,8 @@ fn base_url(url: &str) -> Result<Uri, &'static str> {
     if authority.host().is_empty() || authority.as_str().ends_with(':') {
         return Err(FORM);
     }
-    if authority.port().is_some() && authority.port_u16().is_none_or(|port| port == 0) {
+    let bare = authority.as_str() == authority.host();
+    if !bare && authority.port_u16().is_none_or(|port| port == 0) {
         return Err("has a port that does not exist");
     }
     Ok(uri)

@@ -4,6 +4,7 @@
 //! request's way. Only `tool` depends on the configuration: a configured name has series of its own,
 //! whatever else a client or a model writes is counted as `other`.
 
+use super::families::{self, Lazy, Maker, about_this_build};
 use super::gauges::{Held, InFlight};
 use super::labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
@@ -13,35 +14,16 @@ use crate::guard::verdict::Verdict;
 use crate::ledger::event::TaskOutcome;
 use crate::policy::Tools;
 use arc_swap::ArcSwap;
-use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    TextEncoder,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The label of tools that are not configured.
 const OTHER: &str = "other";
-
-/// 10 µs to 1 s: what the proxy itself, or its store, may take.
-const OVERHEADS: &[f64] = &[
-    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
-    0.05, 0.1, 0.25, 0.5, 1.0,
-];
-
-/// 10 ms to 10 min: what a model may take.
-const MODEL: &[f64] = &[
-    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-];
-
-/// 5 ms to 1 h: what a tool, a human who approves it, or a whole task may take.
-const WAITS: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-    1800.0, 3600.0,
-];
 
 /// All metrics of one process. Clones count into the same series.
 #[derive(Clone)]
@@ -69,18 +51,6 @@ struct Series {
     aborts: Vec<IntCounter>,
 }
 
-/// Counters by code, each made when first counted: most codes never occur.
-struct Lazy {
-    family: IntCounterVec,
-    series: Vec<OnceLock<IntCounter>>,
-}
-
-impl Lazy {
-    fn at(&self, index: usize, labels: &[&str]) -> &IntCounter {
-        self.series[index].get_or_init(|| self.family.with_label_values(labels))
-    }
-}
-
 /// Series of every configured tool, and of all others together.
 struct ToolSeries {
     configured: HashMap<Box<str>, ToolHandles>,
@@ -105,79 +75,28 @@ impl Metrics {
     /// When two metrics bear one name: a fault of this program.
     pub fn new(tools: &Tools) -> Result<Self, prometheus::Error> {
         let make = Maker(Registry::new());
-        let calls = make.counters(
-            "calls_total",
-            "Tool calls proposed by the model.",
-            &["tool", "verdict"],
-        )?;
-        let tool_wait = make.times(
-            "tool_wait_seconds",
-            "From the release of a call to the acceptance of its result.",
-            &["tool"],
-            WAITS,
-        )?;
+        let calls = make.counters(&families::CALLS)?;
+        let tool_wait = make.times(&families::TOOL_WAIT)?;
         let series = Series {
             exchanges: make.exchanges()?,
-            faults: make.lazy(
-                "faults_total",
-                "Faults found.",
-                &["code", "verdict"],
-                FaultVerdict::ALL.len() * Code::ALL.len(),
-            )?,
+            faults: make.lazy(&families::FAULTS, FaultVerdict::ALL.len() * Code::ALL.len())?,
             // The last one is for what was accepted.
-            results: make.lazy(
-                "results_total",
-                "Decisions on tool results: accepted, or the code that refused.",
-                &["verdict"],
-                Code::ALL.len() + 1,
-            )?,
+            results: make.lazy(&families::RESULTS, Code::ALL.len() + 1)?,
             tools: ArcSwap::from_pointee(tool_series(tools, &calls, &tool_wait)),
             calls,
             tool_wait,
-            tasks: counters_by::<TaskOutcome>(&make.counters(
-                "tasks_total",
-                "Tasks (generations) ended.",
-                &["outcome"],
-            )?),
-            task_seconds: times_by::<TaskOutcome>(&make.times(
-                "task_seconds",
-                "How long tasks took.",
-                &["outcome"],
-                WAITS,
-            )?),
-            model_call: times_by::<ModelCall>(&make.times(
-                "model_call_seconds",
-                "Model calls, from the request to the end of the response.",
-                &["call"],
-                MODEL,
-            )?),
-            first_token: make.time(
-                "time_to_first_token_seconds",
-                "From the request to the first event of a streamed response.",
-                MODEL,
-            )?,
-            overhead: make.time(
-                "overhead_seconds",
-                "Time the proxy itself added to an exchange.",
-                OVERHEADS,
-            )?,
-            in_flight: make.gauge("in_flight_exchanges", "Exchanges under way.")?,
-            open_calls: make.gauge("open_calls", "Calls let out whose result is awaited.")?,
-            conversations: make.gauge("conversations", "Conversations that the store holds.")?,
-            held: make.gauge("held_bytes", "Bytes held back while calls are judged.")?,
-            store_seconds: times_by::<StoreOp>(&make.times(
-                "store_seconds",
-                "Operations of the store.",
-                &["op"],
-                OVERHEADS,
-            )?),
-            store_errors: make
-                .counter("store_errors_total", "Operations of the store that failed.")?,
-            aborts: counters_by::<AbortOutcome>(&make.counters(
-                "aborts_total",
-                "Requests to the upstream to abort.",
-                &["outcome"],
-            )?),
+            tasks: make.counters_by::<TaskOutcome>(&families::TASKS)?,
+            task_seconds: make.times_by::<TaskOutcome>(&families::TASK_SECONDS)?,
+            model_call: make.times_by::<ModelCall>(&families::MODEL_CALL)?,
+            first_token: make.time(&families::FIRST_TOKEN)?,
+            overhead: make.time(&families::OVERHEAD)?,
+            in_flight: make.gauge(&families::IN_FLIGHT)?,
+            open_calls: make.gauge(&families::OPEN_CALLS)?,
+            conversations: make.gauge(&families::CONVERSATIONS)?,
+            held: make.gauge(&families::HELD)?,
+            store_seconds: make.times_by::<StoreOp>(&families::STORE)?,
+            store_errors: make.counter(&families::STORE_ERRORS)?,
+            aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
             registry: make.0,
         };
         about_this_build(&series.registry)?;
@@ -303,87 +222,6 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Makes metrics and registers them.
-struct Maker(Registry);
-
-impl Maker {
-    fn register<C: Collector + Clone + 'static>(&self, metric: C) -> Result<C, prometheus::Error> {
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        self.register(IntCounter::with_opts(opts(name, help))?)
-    }
-
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntCounterVec, prometheus::Error> {
-        self.register(IntCounterVec::new(opts(name, help), labels)?)
-    }
-
-    fn lazy(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        size: usize,
-    ) -> Result<Lazy, prometheus::Error> {
-        let family = self.counters(name, help, labels)?;
-        Ok(Lazy { family, series: std::iter::repeat_with(OnceLock::new).take(size).collect() })
-    }
-
-    fn exchanges(&self) -> Result<Vec<IntCounter>, prometheus::Error> {
-        let family = self.counters("exchanges_total", "Exchanges ended.", &["route", "outcome"])?;
-        let pairs = Route::ALL
-            .iter()
-            .flat_map(|route| ExchangeOutcome::ALL.iter().map(move |outcome| (route, outcome)));
-        Ok(pairs
-            .map(|(route, outcome)| family.with_label_values(&[route.as_str(), outcome.as_str()]))
-            .collect())
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.register(IntGauge::with_opts(opts(name, help))?)
-    }
-
-    fn time(
-        &self,
-        name: &str,
-        help: &str,
-        buckets: &[f64],
-    ) -> Result<Histogram, prometheus::Error> {
-        let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec());
-        self.register(Histogram::with_opts(opts)?)
-    }
-
-    fn times(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec());
-        self.register(HistogramVec::new(opts, labels)?)
-    }
-}
-
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace("tigertally")
-}
-
-fn counters_by<L: Label>(family: &IntCounterVec) -> Vec<IntCounter> {
-    L::ALL.iter().map(|label| family.with_label_values(&[label.label()])).collect()
-}
-
-fn times_by<L: Label>(family: &HistogramVec) -> Vec<Histogram> {
-    L::ALL.iter().map(|label| family.with_label_values(&[label.label()])).collect()
-}
-
 fn tool_series(tools: &Tools, calls: &IntCounterVec, wait: &HistogramVec) -> ToolSeries {
     let handles = |tool: &str| ToolHandles {
         calls: CallVerdict::ALL
@@ -395,18 +233,4 @@ fn tool_series(tools: &Tools, calls: &IntCounterVec, wait: &HistogramVec) -> Too
     let names = tools.each.keys().chain(tools.allow.iter().flatten());
     let configured = names.map(|name| (name.as_str().into(), handles(name))).collect();
     ToolSeries { configured, other: handles(OTHER) }
-}
-
-/// `build_info`, and what the operating system knows of this process (under the usual names, `process_…`).
-fn about_this_build(registry: &Registry) -> Result<(), prometheus::Error> {
-    let version = env!("CARGO_PKG_VERSION");
-    let build = IntGauge::with_opts(
-        opts("build_info", "Always 1; the label tells the version.")
-            .const_label("version", version),
-    )?;
-    build.set(1);
-    registry.register(Box::new(build))?;
-    #[cfg(target_os = "linux")]
-    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-    Ok(())
 }

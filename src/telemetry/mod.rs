@@ -4,6 +4,7 @@
 //! sets, so no client can make a new series. Neither ever holds an argument, a result, a prompt or a key.
 
 mod facts;
+mod families;
 mod gauges;
 mod labels;
 pub mod logs;
