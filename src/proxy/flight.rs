@@ -198,6 +198,7 @@ impl Flight {
         if self.closed || self.closing.is_some() {
             return;
         }
+        self.pushed = None;
         self.ending = ending;
         self.closing = Some(self.place.apply(self.close_event()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
