@@ -1,5 +1,10 @@
 //! The client port's edges: routes, limits, draining, HTTP/2.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests end with their runtime"
+)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod rig;

@@ -1,5 +1,10 @@
 //! What passes the proxy, passes byte for byte and at once; what is refused never reaches the client.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests end with their runtime"
+)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod rig;

@@ -1,5 +1,10 @@
 //! Tracked conversations end to end: what is no longer wanted is withheld, and a task's calls come back once.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests end with their runtime"
+)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod rig;
