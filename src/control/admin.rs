@@ -107,6 +107,7 @@ async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Resp
 async fn metrics(State(admin): State<Admin>) -> Response<Body> {
     let metrics = admin.gateway.metrics();
     metrics.conversations(admin.gateway.store().conversations());
+    metrics.runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
     let mut response = Response::new(Body::from(metrics.encode()));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);

@@ -174,6 +174,7 @@ mod tests {
         metrics.first_token(Duration::from_millis(200));
         metrics.overhead(Duration::from_micros(40));
         metrics.conversations(7);
+        metrics.runtime_tasks(5);
         metrics.store_error();
         let text = metrics.encode();
         for family in [
@@ -191,6 +192,7 @@ mod tests {
             "open_calls",
             "conversations",
             "held_bytes",
+            "runtime_tasks",
             "store_seconds",
             "store_errors_total",
             "aborts_total",
@@ -201,6 +203,7 @@ mod tests {
         assert_eq!(value(&metrics, "model_call_seconds_count{call=\"first\"}"), Some(1.0));
         assert_eq!(value(&metrics, "overhead_seconds_bucket{le=\"0.00005\"}"), Some(1.0));
         assert_eq!(value(&metrics, "conversations"), Some(7.0));
+        assert_eq!(value(&metrics, "runtime_tasks"), Some(5.0));
         let version = format!("build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
         assert_eq!(value(&metrics, &version), Some(1.0));
         #[cfg(target_os = "linux")]

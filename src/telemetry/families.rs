@@ -139,6 +139,13 @@ pub(super) const HELD: Family = Family {
     buckets: &[],
 };
 
+pub(super) const RUNTIME_TASKS: Family = Family {
+    name: "runtime_tasks",
+    help: "Tasks of the async runtime that are alive.",
+    labels: &[],
+    buckets: &[],
+};
+
 pub(super) const STORE: Family = Family {
     name: "store_seconds",
     help: "Operations of the store.",

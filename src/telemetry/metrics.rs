@@ -46,6 +46,7 @@ struct Series {
     open_calls: IntGauge,
     conversations: IntGauge,
     held: IntGauge,
+    runtime_tasks: IntGauge,
     store_seconds: Vec<Histogram>,
     store_errors: IntCounter,
     aborts: Vec<IntCounter>,
@@ -94,6 +95,7 @@ impl Metrics {
             open_calls: make.gauge(&families::OPEN_CALLS)?,
             conversations: make.gauge(&families::CONVERSATIONS)?,
             held: make.gauge(&families::HELD)?,
+            runtime_tasks: make.gauge(&families::RUNTIME_TASKS)?,
             store_seconds: make.times_by::<StoreOp>(&families::STORE)?,
             store_errors: make.counter(&families::STORE_ERRORS)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
@@ -191,6 +193,11 @@ impl Metrics {
     /// So many conversations are held now.
     pub fn conversations(&self, held: usize) {
         self.0.conversations.set(i64::try_from(held).unwrap_or(i64::MAX));
+    }
+
+    /// So many tasks of the async runtime are alive now.
+    pub fn runtime_tasks(&self, alive: usize) {
+        self.0.runtime_tasks.set(i64::try_from(alive).unwrap_or(i64::MAX));
     }
 
     /// The store did something.

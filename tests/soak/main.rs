@@ -1,0 +1,118 @@
+//! Many conversations at once, whose users change their minds: at the end nothing stale was delivered,
+//! and nothing is left over.
+//!
+//! The built program runs in a process of its own between 64 simulated applications and an upstream that
+//! stamps every piece of an answer with what it was asked for and when it sent it. Half of the
+//! applications send the generation header, half leave the counting to the proxy. They switch orders,
+//! leave in the middle, come back (declared or not), and try to bring in results that are too late; each
+//! checks every byte it gets. What it costs is read from the process afterwards.
+//!
+//! It takes 8 s; `TIGERTALLY_SOAK_SECONDS=60` makes it a minute.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
+mod application;
+mod exchange;
+mod plan;
+mod process;
+mod reading;
+mod upstream;
+mod world;
+
+use application::Application;
+use process::{Process, Sample};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use upstream::Upstream;
+use world::World;
+
+const CONVERSATIONS: usize = 64;
+
+/// What the proxy may have grown by between the first quarter and the end: the ledgers of the
+/// conversations grow with what is remembered of them, until their bounds.
+fn allowed(resident: u64) -> u64 {
+    resident + resident / 5 + (8 << 20)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stale_is_delivered_and_nothing_is_left_over() {
+    let seconds = std::env::var("TIGERTALLY_SOAK_SECONDS").map_or(8, |text| text.parse().unwrap());
+    let span = Duration::from_secs(seconds);
+    let world = Arc::new(World::new());
+    let upstream = Upstream::start(&world).await;
+    let proxy = Process::start(&upstream.url).await;
+    proxy.warm_up().await;
+    let idle = proxy.sample().await;
+
+    let (quarter, busy) = soak(&world, &proxy, span).await;
+    let gone = Instant::now();
+    world.until("the upstream still works for nobody", 2, || world.open.load(Relaxed) == 0).await;
+    let upstream_idle_after = gone.elapsed();
+    check_open_calls(&world, &proxy).await;
+    upstream.close();
+    let left = idle_again(&world, &proxy, &idle).await;
+
+    world.report();
+    eprintln!("       idle before {idle}");
+    eprintln!("         at 25 %   {quarter}");
+    eprintln!("         at 100 %  {busy}");
+    eprintln!("       idle after  {left}");
+    eprintln!("upstream idle {} ms after the last client", upstream_idle_after.as_millis());
+    world.every_kind_happened();
+    let violations = world.violations.lock().clone();
+    let first: Vec<_> = violations.iter().take(20).cloned().collect();
+    if !first.is_empty() {
+        proxy.keep_log();
+    }
+    assert!(first.is_empty(), "{} violations:\n{}", violations.len(), first.join("\n"));
+    assert!(busy.resident <= allowed(quarter.resident), "memory grew: {quarter} → {busy}");
+}
+
+/// All applications for so long; samples of the proxy after a quarter of it and at the end.
+async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, Sample) {
+    let mut applications = JoinSet::new();
+    let end = Instant::now() + span;
+    for number in 0..CONVERSATIONS {
+        let application = Application::new(number, world, &proxy.url);
+        applications.spawn(application.run(end));
+    }
+    tokio::time::sleep(span / 4).await;
+    let quarter = proxy.sample().await;
+    tokio::time::sleep(end - Instant::now()).await;
+    let busy = proxy.sample().await;
+    while let Some(ended) = applications.join_next().await {
+        ended.unwrap();
+    }
+    (quarter, busy)
+}
+
+/// The gauge is the sum of what the records say, and what the records say is what must be: an
+/// application with an even number has moved on, so nothing of it is open.
+async fn check_open_calls(world: &World, proxy: &Process) {
+    let quiet = proxy.settles(5, |sample| sample.in_flight == 0 && sample.held == 0).await;
+    world.holds(quiet.is_ok(), || format!("exchanges are left in flight: {quiet:?}"));
+    let mut open = 0;
+    for number in 0..CONVERSATIONS {
+        let mine = proxy.open_calls(&application::name(number)).await;
+        world.holds(mine == 0 || number % 2 == 1, || format!("{number} has {mine} calls open"));
+        open += mine;
+    }
+    let gauge = proxy.sample().await.open_calls;
+    world.holds(gauge == open, || format!("open_calls is {gauge}, the records say {open}"));
+    for number in 0..CONVERSATIONS {
+        proxy.advance(&application::name(number)).await;
+    }
+    let gauge = proxy.sample().await.open_calls;
+    world.holds(gauge == 0, || format!("open_calls is {gauge} when nothing is open"));
+}
+
+/// Sockets and tasks are as many as before, held bytes and exchanges none.
+async fn idle_again(world: &World, proxy: &Process, idle: &Sample) -> Sample {
+    let left = proxy
+        .settles(5, |left| left.sockets <= idle.sockets && left.runtime_tasks <= idle.runtime_tasks)
+        .await;
+    world.holds(left.is_ok(), || format!("not idle again: before {idle}, now {left:?}"));
+    left.unwrap_or_else(|last| last)
+}
