@@ -47,6 +47,10 @@ impl Conversation {
             return Outcome::Admitted(known.admitted.0.clone());
         }
         let mut found = Findings::default();
+        if let Some((lane, limit)) = self.exhausted_by(admit.exchange) {
+            found.weigh(words::budget_exhausted(limit), step.rules);
+            return self.refused(found, Some(lane));
+        }
         let Ok(header) = self.enter(admit, step, &mut found) else {
             return self.refused(found, None);
         };
@@ -66,12 +70,24 @@ impl Conversation {
         {
             if let Some(lane) = plan.lane {
                 self.exhaust(lane, limit, step);
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.task.exhausted_by = Some(admit.exchange);
+                }
                 self.reckon_due(step.rules);
             }
             return self.refused(found, plan.lane);
         }
         judged.findings = found;
         self.launch(admit, plan, judged, step)
+    }
+
+    /// The lane whose task the refusal of this very request ended, and what it ran out of. Judged anew,
+    /// the same opening would begin the next task.
+    fn exhausted_by(&self, exchange: ExchangeId) -> Option<(u32, Limit)> {
+        self.lanes.iter().find_map(|lane| {
+            let by = lane.task.exhausted_by == Some(exchange);
+            lane.task.limit.filter(|_| by).map(|limit| (lane.number, limit))
+        })
     }
 
     fn question<'a>(

@@ -4,7 +4,7 @@
 //! each thread of messages is a lane that counts by itself.
 
 use super::digest::Digest;
-use super::event::{Millis, TaskOutcome};
+use super::event::{ExchangeId, Millis, TaskOutcome};
 
 /// What an incomplete task ran out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,8 @@ pub struct Task {
     pub counted: bool,
     /// Whether its last exchange came to nothing.
     pub failed: bool,
+    /// The request whose refusal ended it: the same event again is refused again, and begins nothing.
+    pub exhausted_by: Option<ExchangeId>,
 }
 
 impl Task {
@@ -51,6 +53,7 @@ impl Task {
             limit: None,
             counted: false,
             failed: false,
+            exhausted_by: None,
         }
     }
 }
