@@ -19,6 +19,7 @@ mod admit;
 pub mod calls;
 mod control;
 pub mod digest;
+pub mod effects;
 mod enter;
 pub mod event;
 pub mod exchanges;
