@@ -326,13 +326,15 @@ impl Register {
         }
     }
 
-    /// Forgets the oldest proposals beyond `kept` calls. Open ones and unknown writes stay; those that
+    /// Forgets the oldest proposals beyond `kept` calls. Open ones, unknown writes and those
+    /// whose continuation is `in_flight` stay; those that
     /// only a closing may stand for stay four times as long, as nothing else would bar their late results.
-    pub fn fold(&mut self, kept: usize) {
+    pub fn fold(&mut self, kept: usize, in_flight: impl Fn(u64) -> bool) {
         while self.calls > kept {
             let hard = self.calls > kept.saturating_mul(4);
             let victim = self.proposals.iter().position(|proposal| {
                 !proposal.open()
+                    && !in_flight(proposal.seq)
                     && !proposal.calls.iter().any(Call::unknown_write)
                     && (hard || !proposal.calls.iter().any(Call::barred))
             });

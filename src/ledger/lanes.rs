@@ -32,12 +32,12 @@ pub struct Task {
     pub ended: Option<TaskOutcome>,
     /// What it ran out of, when it is incomplete.
     pub limit: Option<Limit>,
+    /// The request that went beyond it: the same event again is refused again.
+    pub exhausted_by: Option<ExchangeId>,
     /// Whether its end was told: each task is counted once.
     pub counted: bool,
     /// Whether its last exchange came to nothing.
     pub failed: bool,
-    /// The request whose refusal ended it: the same event again is refused again, and begins nothing.
-    pub exhausted_by: Option<ExchangeId>,
 }
 
 impl Task {
@@ -51,9 +51,9 @@ impl Task {
             opening: None,
             ended: None,
             limit: None,
+            exhausted_by: None,
             counted: false,
             failed: false,
-            exhausted_by: None,
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum How {
 pub(super) struct Matched {
     /// The proposal.
     pub(super) seq: u64,
-    /// Whether notices stand in place of results that were accepted before.
+    /// Whether notices (or what a note lets in) stand in place of results that were accepted before.
     pub(super) recovers: bool,
 }
 
@@ -84,7 +84,7 @@ impl Judge<'_> {
             if self.repeat.is_some() {
                 self.repeated(&offer, out);
             } else if call.answered() {
-                recovers |= pair.closing && !call.holds(pair.result);
+                recovers |= !call.holds(pair.result);
                 self.answered(&offer, out);
             } else if call.state == CallState::Open {
                 self.open(&offer, out);
@@ -152,6 +152,8 @@ impl Judge<'_> {
             let delivered = offer.of.delivered && !self.declared;
             let code = if delivered { Code::Duplicate } else { Code::Stale };
             self.finding(code, offer, out);
+        } else if mismatched(offer.call, offer.pair) {
+            self.force_unless_refused(Code::Mismatch, offer, out);
         }
     }
 
