@@ -65,7 +65,7 @@ impl Conversation {
             && found.weigh(words::budget_exhausted(limit), step.rules) == Action::Refuse
         {
             if let Some(lane) = plan.lane {
-                self.exhaust(lane, limit, step);
+                self.exhaust(lane, limit, Some(admit.exchange), step);
                 self.reckon_due(step.rules);
             }
             return self.refused(found, plan.lane);
@@ -135,7 +135,11 @@ impl Conversation {
         let lane = plan.lane.and_then(|lane| self.lanes.get(lane));
         match (lane, same) {
             (Some(lane), Some(one)) if lane.task.ended.is_none() => plan.previous = Some(one.id),
-            (Some(_), Some(_)) => plan.advances = true,
+            // An event that exhausted the task does not begin the next one when it comes again.
+            (Some(lane), Some(_)) => {
+                plan.advances = lane.task.exhausted_by != Some(question.admit.exchange);
+                plan.previous = same.filter(|_| !plan.advances).map(|one| one.id);
+            }
             (lane, None) | (lane @ None, _) => {
                 plan.advances = lane.is_some_and(|lane| begins_anew(lane, list));
                 if self.left_behind(question, found) {
@@ -219,7 +223,8 @@ impl Conversation {
             if self.calls.get(seq).is_some_and(|of| {
                 of.delivered && self.lanes.current(of.lane, of.generation)
             }));
-        if (under_way || delivered) && !question.declared && !question.rules.repeat_allowed {
+        let free = question.declared || question.rules.repeat_allowed;
+        if (under_way || delivered) && !free && found.faults.is_empty() {
             found.weigh(words::duplicate(under_way), question.rules);
         }
         same().next().map(|one| one.id)

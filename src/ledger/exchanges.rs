@@ -75,6 +75,8 @@ pub struct Exchange {
     pub last_allowed: bool,
     /// Whether it proposed calls.
     pub proposed: bool,
+    /// What its settling was let through with.
+    pub noted: Option<Code>,
     /// How it stands.
     pub state: FlightState,
     /// Whether its replica is done with it, or gone.

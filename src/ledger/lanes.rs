@@ -4,7 +4,7 @@
 //! each thread of messages is a lane that counts by itself.
 
 use super::digest::Digest;
-use super::event::{Millis, TaskOutcome};
+use super::event::{ExchangeId, Millis, TaskOutcome};
 
 /// What an incomplete task ran out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,8 @@ pub struct Task {
     pub ended: Option<TaskOutcome>,
     /// What it ran out of, when it is incomplete.
     pub limit: Option<Limit>,
+    /// The request that went beyond it: the same event again is refused again.
+    pub exhausted_by: Option<ExchangeId>,
     /// Whether its end was told: each task is counted once.
     pub counted: bool,
     /// Whether its last exchange came to nothing.
@@ -49,6 +51,7 @@ impl Task {
             opening: None,
             ended: None,
             limit: None,
+            exhausted_by: None,
             counted: false,
             failed: false,
         }

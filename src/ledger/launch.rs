@@ -70,6 +70,7 @@ impl Conversation {
             reached: of.reached,
             last_allowed: of.last_allowed,
             proposed: false,
+            noted: None,
             state: FlightState::Flight,
             closed: false,
             unreached: false,
@@ -157,7 +158,10 @@ impl Conversation {
     /// Old calls, exchanges and lanes beyond the bound are folded.
     fn keep_bounds(&mut self, step: &mut Step<'_>) {
         let kept = step.rules.kept;
-        self.calls.fold(kept);
+        let exchanges = &self.exchanges;
+        self.calls.fold(kept, |seq| {
+            exchanges.iter().any(|one| one.under_way() && one.kind.proposal() == Some(seq))
+        });
         self.exchanges.bound(kept);
         let (calls, exchanges) = (&self.calls, &self.exchanges);
         let gone = self.lanes.fold(kept.min(64), |lane| {

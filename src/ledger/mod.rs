@@ -19,6 +19,7 @@ mod admit;
 pub mod calls;
 mod control;
 pub mod digest;
+pub mod effects;
 mod enter;
 pub mod event;
 pub mod exchanges;
@@ -38,7 +39,7 @@ mod tests;
 
 use calls::{Call, CallState, Proposal, Register};
 use control::Advances;
-use event::{Effects, Event, Millis, Outcome, TaskOutcome, Transition};
+use event::{Effects, Event, ExchangeId, Millis, Outcome, TaskOutcome, Transition};
 use exchanges::{Exchange, Exchanges, FlightState};
 use lanes::{Lanes, Limit};
 use rules::Rules;
@@ -194,11 +195,12 @@ impl Conversation {
     }
 
     /// The lane's task ends incomplete, if it is under way: it ran out of something.
-    fn exhaust(&mut self, lane: u32, limit: Limit, step: &mut Step<'_>) {
+    fn exhaust(&mut self, lane: u32, limit: Limit, by: Option<ExchangeId>, step: &mut Step<'_>) {
         if let Some(lane) = self.lanes.get_mut(lane)
             && lane.task.ended.is_none()
         {
             lane.task.limit = Some(limit);
+            lane.task.exhausted_by = by;
         }
         self.end_task(lane, TaskOutcome::Incomplete, step);
     }

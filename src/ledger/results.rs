@@ -41,7 +41,7 @@ pub(super) enum How {
 pub(super) struct Matched {
     /// The proposal.
     pub(super) seq: u64,
-    /// Whether notices stand in place of results that were accepted before.
+    /// Whether notices (or what a note lets in) stand in place of results that were accepted before.
     pub(super) recovers: bool,
 }
 
@@ -78,22 +78,22 @@ impl Judge<'_> {
     /// Judges a live run.
     pub(super) fn live(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
         let current = self.lanes.current(of.lane, of.generation);
-        let (mut offered, mut recovers) = (false, false);
+        let mut recovers = false;
         for (at, call, pair) in calls_of(of, run) {
             let offer = Offer { of, at, call, pair, current };
             if self.repeat.is_some() {
                 self.repeated(&offer, out);
             } else if call.answered() {
-                recovers |= pair.closing && !call.holds(pair.result);
+                recovers |= !call.holds(pair.result);
                 self.answered(&offer, out);
             } else if call.state == CallState::Open {
-                offered = true;
                 self.open(&offer, out);
             } else if !pair.closing {
                 self.gone(&offer, out);
             }
         }
-        if offered {
+        if self.repeat.is_none() {
+            // What the run leaves out closes, even when nothing in the run itself was still open.
             out.offered.push(of.seq);
         }
         out.matched = Some(Matched { seq: of.seq, recovers });
@@ -121,6 +121,18 @@ impl Judge<'_> {
         }
     }
 
+    /// A second copy of a run in one list. It decides nothing, but what is barred stays barred in every
+    /// copy.
+    pub(super) fn copy(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
+        let current = self.lanes.current(of.lane, of.generation);
+        for (at, call, pair) in calls_of(of, run) {
+            let barred = call.barred() && !pair.closing && !call.holds(pair.result);
+            if barred && call.tool == pair.tool {
+                self.barred(&Offer { of, at, call, pair, current }, out);
+            }
+        }
+    }
+
     /// A list that was admitted before: only what had to be replaced then must be replaced again.
     fn repeated(&self, offer: &Offer<'_>, out: &mut Judgement) {
         let code = gone_code(offer);
@@ -140,6 +152,8 @@ impl Judge<'_> {
             let delivered = offer.of.delivered && !self.declared;
             let code = if delivered { Code::Duplicate } else { Code::Stale };
             self.finding(code, offer, out);
+        } else if mismatched(offer.call, offer.pair) {
+            self.force_unless_refused(Code::Mismatch, offer, out);
         }
     }
 

@@ -21,12 +21,13 @@ impl Conversation {
         let Some(exchange) = exchange else { return wanted_or(noted) };
         let (lane, generation) = (exchange.lane, exchange.generation);
         let again = exchange.proposed;
+        noted = noted.or(exchange.noted);
         let proposes = !settle.alternatives.is_empty();
         if proposes && exchange.last_allowed {
             match step.rules.actions.action(Code::BudgetExhausted) {
                 Action::Refuse => {
                     self.set_state(settle.exchange, FlightState::Withheld(Code::BudgetExhausted));
-                    self.exhaust(lane, Limit::ModelCalls, step);
+                    self.exhaust(lane, Limit::ModelCalls, Some(settle.exchange), step);
                     self.reckon_due(step.rules);
                     return Outcome::Withheld(Code::BudgetExhausted);
                 }
@@ -51,6 +52,7 @@ impl Conversation {
         }
         if let Some(exchange) = self.exchanges.get_mut(settle.exchange) {
             exchange.proposed |= proposes;
+            exchange.noted = noted;
             if exchange.state == FlightState::Flight {
                 exchange.state = FlightState::Settled;
             }

@@ -50,7 +50,7 @@ impl Conversation {
             .map(|lane| lane.number)
             .collect();
         for lane in overdue {
-            self.exhaust(lane, Limit::Time, step);
+            self.exhaust(lane, Limit::Time, None, step);
             self.time_out(step, |proposal, _| proposal.lane == lane);
             if step.refuses(Code::BudgetExhausted) {
                 self.withhold(Code::BudgetExhausted, step, |one| one.lane == lane);

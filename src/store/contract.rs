@@ -29,8 +29,8 @@ use crate::ledger::Conversation;
 use crate::ledger::calls::CallState;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{
-    Admit, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Fact, Millis, Outcome,
-    Pair, Proposed, Replica, Run, Settle,
+    Admit, Advance, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Fact, Millis,
+    Outcome, Pair, Proposed, Replica, Run, Settle,
 };
 use crate::ledger::rules::Rules;
 use parking_lot::Mutex;
@@ -196,8 +196,9 @@ impl Events<'_> {
         Event::Settle(Settle { exchange: ExchangeId(exchange), alternatives, forced: false })
     }
 
-    fn decision(&self, result: &str) -> Event {
+    fn decision(&self, by: u128, result: &str) -> Event {
         Event::Decide(Decide {
+            exchange: ExchangeId(by),
             generation: 1,
             id: "call_1".into(),
             name: None,
@@ -213,6 +214,10 @@ impl Events<'_> {
 fn answer(exchange: u128) -> Event {
     let exchange = ExchangeId(exchange);
     Event::Settle(Settle { exchange, alternatives: Vec::new(), forced: false })
+}
+
+fn advance(by: u128, generation: Option<u64>) -> Event {
+    Event::Advance(Advance { exchange: ExchangeId(by), generation, idempotency: None })
 }
 
 fn check(exchange: u128) -> Event {
@@ -277,7 +282,8 @@ async fn one_continuation_runs(bench: Bench) {
 async fn one_decision_wins(bench: Bench) {
     let key = bench.key("p", "race");
     bench.with_call(&key, None).await;
-    let racing = (0..RACERS).map(|racer| bench.events().decision(&format!("result {racer}")));
+    let racing =
+        (0..RACERS).map(|racer| bench.events().decision(500 + racer, &format!("result {racer}")));
     let outcomes = bench.race(&key, racing.collect()).await;
     let won = outcomes.iter().filter(|one| matches!(one, Outcome::Accepted { .. })).count();
     assert_eq!(won, 1);
@@ -295,7 +301,7 @@ async fn a_budget_is_spent_once(bench: Bench) {
 /// Every advance to "the next" counts: none is lost, no number is given twice.
 async fn no_advance_is_lost(bench: Bench) {
     let key = bench.key("p", "race");
-    let racing = (0..RACERS).map(|_| Event::Advance(None)).collect();
+    let racing = (0..RACERS).map(|racer| advance(300 + racer, None)).collect();
     let mut numbers: Vec<u64> = Vec::new();
     for outcome in bench.race(&key, racing).await {
         if let Outcome::Advanced { generation, .. } = outcome {
@@ -316,8 +322,8 @@ async fn an_answer_and_an_advance_are_in_some_order(bench: Bench) {
         let key = bench.key(&format!("p{round}"), "race");
         assert!(admitted(&bench.apply(&key, bench.events().opening(1, 1)).await));
         let _ = bench.told(&key);
-        let advance = Event::Advance(Some(2));
-        let outcomes = bench.race(&key, vec![bench.events().proposal(1, None), advance]).await;
+        let racing = vec![bench.events().proposal(1, None), advance(300, Some(2))];
+        let outcomes = bench.race(&key, racing).await;
         let withheld = outcomes.iter().any(|one| code(one) == Some(Code::StaleAnswer));
         let wanted = outcomes.contains(&Outcome::Wanted);
         assert!(withheld != wanted, "{outcomes:?}");
@@ -356,7 +362,7 @@ async fn keys_are_independent(bench: Bench) {
     for other in [bench.key("p", "other"), bench.key("other", "c")] {
         assert_eq!(bench.store.read(&other).await.unwrap(), None);
         bench.with_call(&other, None).await;
-        let advanced = bench.apply(&other, Event::Advance(Some(9))).await;
+        let advanced = bench.apply(&other, advance(300, Some(9))).await;
         assert!(matches!(advanced, Outcome::Advanced { generation: 9, .. }));
         let stale = bench.apply(&other, bench.events().continuation(2, 1, "r")).await;
         assert_eq!(code(&stale), Some(Code::StaleGeneration));
@@ -379,6 +385,7 @@ async fn events_are_idempotent(bench: Bench) {
         check(2),
         answer(2),
         delivered(2),
+        advance(300, None),
         Event::Tick,
     ];
     for event in all {
@@ -404,13 +411,13 @@ async fn each_effect_is_told_once(bench: Bench) {
     assert_eq!(bench.told(&key).open_calls, 1);
     assert!(admitted(&bench.apply(&key, bench.events().opening(2, 1)).await));
     assert_eq!(bench.told(&key), Effects::default());
-    let _ = bench.apply(&key, Event::Advance(Some(2))).await;
+    let _ = bench.apply(&key, advance(301, Some(2))).await;
     let told = bench.told(&key);
     assert_eq!(told.cancel, [(ExchangeId(2), Code::StaleAnswer)]);
     assert_eq!(told.open_calls, -1);
     let ended = |fact: &&Fact| matches!(fact, Fact::TaskEnded { .. });
     assert_eq!(told.facts.iter().filter(ended).count(), 1);
-    let _ = bench.apply(&key, Event::Advance(Some(2))).await;
+    let _ = bench.apply(&key, advance(302, Some(2))).await;
     bench.pass(5000);
     bench.sweep().await;
     let again = bench.told(&key);
@@ -422,7 +429,7 @@ async fn the_sums_agree_after_a_storm(bench: Bench) {
     let keys: Vec<_> = (0..4).map(|n| bench.key(&format!("p{n}"), "storm")).collect();
     for key in &keys {
         bench.with_call(key, None).await;
-        let mut storm = vec![Event::Advance(None), bench.events().decision("one"), Event::Tick];
+        let mut storm = vec![advance(300, None), bench.events().decision(500, "one"), Event::Tick];
         storm.extend((2..6).map(|n| bench.events().opening(n, 1)));
         storm.extend((2..6).map(|n| bench.events().proposal(n, None)));
         let _ = bench.race(key, storm).await;
@@ -618,7 +625,8 @@ async fn a_refused_first_event_leaves_nothing(bench: Bench) {
         }
         let refused = bench.store.apply(&key, event, &strict).await.unwrap();
         assert_eq!(code(&refused.outcome), Some(Code::Unmatched));
-        for event in [answer(1), check(1), delivered(1), Event::Tick, bench.events().decision("r")]
+        for event in
+            [answer(1), check(1), delivered(1), Event::Tick, bench.events().decision(500, "r")]
         {
             let _ = bench.apply(&key, event).await;
         }

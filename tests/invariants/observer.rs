@@ -71,6 +71,8 @@ pub(crate) struct Proposal {
 pub(crate) enum Kind {
     Opening(String),
     Continuation(usize),
+    /// Goes on with notices in place of results that were accepted before.
+    Recovery(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +179,6 @@ impl Observer {
         for one in &mut self.exchanges {
             if one.under_way() && one.lease <= now.0 {
                 one.state = State::Failed;
-                one.unreached = true;
             }
         }
     }
@@ -238,16 +239,17 @@ impl Observer {
             self.must("I1", !proposed, || "a call that nobody registered was continued".into());
         }
         let (kind, lane) = self.kind_and_lane(sent, live, same);
+        let thread = self.thread(sent);
         for (at, run) in runs.iter().enumerate().rev() {
             let substituted =
                 |message: usize| admitted.substitutions.iter().any(|one| one.message == message);
             if run.live {
-                if let Some(Kind::Continuation(proposal)) = kind {
+                if let Some(Kind::Continuation(proposal) | Kind::Recovery(proposal)) = kind {
                     // A list that was admitted before decides nothing anew.
                     self.live(proposal, run, &substituted);
                 }
             } else {
-                self.history(run, &substituted, at + 1 == runs.len());
+                self.history(run, &substituted, at + 1 == runs.len(), thread);
             }
         }
         let lane = self.enter(lane, sent, admitted);
@@ -281,9 +283,14 @@ impl Observer {
         let spelled = brief(&sent.list);
         self.exchanges.iter().rposition(|one| {
             one.spelled == spelled
-                && matches!(one.kind, Kind::Continuation(_)) == continuation
+                && !matches!(one.kind, Kind::Opening(_)) == continuation
                 && self.lanes[one.lane].current == one.generation
         })
+    }
+
+    /// The lane of the list's beginning, if it is known.
+    fn thread(&self, sent: &Sent) -> Option<usize> {
+        if self.header { Some(0) } else { self.threads.get(&thread_name(&sent.list)).copied() }
     }
 
     fn kind_and_lane(
@@ -292,20 +299,25 @@ impl Observer {
         live: Option<&Offered>,
         same: Option<usize>,
     ) -> (Option<Kind>, Option<usize>) {
-        let thread = || {
-            if self.header { Some(0) } else { self.threads.get(&thread_name(&sent.list)).copied() }
-        };
+        let thread = || self.thread(sent);
         match (live, same) {
             (None, _) => (Some(Kind::Opening(brief(&sent.list))), thread()),
             (Some(_), Some(same)) => {
                 let same = &self.exchanges[same];
                 (Some(same.kind.clone()), Some(same.lane))
             }
-            (Some(run), None) => match self.holding(&run.pairs).last() {
+            (Some(run), None) => match self.answers(run, thread()) {
                 None => (None, thread()),
                 Some(proposal) => {
-                    let lane = if self.header { 0 } else { self.proposals[*proposal].lane };
-                    (Some(Kind::Continuation(*proposal)), Some(lane))
+                    let lane = if self.header { 0 } else { self.proposals[proposal].lane };
+                    let recovers =
+                        self.calls_of(proposal, run).iter().any(|(call, _, reply, _)| {
+                            let answered = self.calls[*call].answered;
+                            reply.content < NOTICES
+                                && answered.is_some_and(|own| own != reply.content)
+                        });
+                    let kind = if recovers { Kind::Recovery } else { Kind::Continuation };
+                    (Some(kind(proposal)), Some(lane))
                 }
             },
         }
@@ -377,7 +389,7 @@ impl Observer {
             .collect();
         let running = before.iter().any(|at| self.exchanges[*at].under_way());
         let delivered = before.iter().any(|at| self.exchanges[*at].state == State::Delivered);
-        if matches!(kind, Kind::Continuation(_)) && !declared && !rules.repeat_allowed {
+        if !matches!(kind, Kind::Opening(_)) && !declared && !rules.repeat_allowed {
             self.must("I8", !running && !delivered, || {
                 "results were fed back anew, while or after they were answered".into()
             });
@@ -427,6 +439,25 @@ impl Observer {
     /// Proposals that hold all ids of a run in one choice, oldest first.
     fn holding(&self, pairs: &[(Asked, Reply, usize)]) -> Vec<usize> {
         (0..self.proposals.len()).filter(|at| self.choice(*at, pairs).is_some()).collect()
+    }
+
+    /// The proposal that a live run answers: the newest that holds all its ids; those of the request's
+    /// own lane come first, and among them open ones with the same calls.
+    fn answers(&self, run: &Offered, lane: Option<usize>) -> Option<usize> {
+        let held = self.holding(&run.pairs);
+        let own = |at: &usize| Some(self.proposals[*at].lane) == lane;
+        let (own, others): (Vec<usize>, Vec<usize>) = held.into_iter().partition(own);
+        let open = |at: &usize| {
+            let of = &self.proposals[*at].calls;
+            of.iter().any(|call| self.calls[*call].open())
+                && self
+                    .calls_of(*at, run)
+                    .iter()
+                    .all(|(call, asked, ..)| self.calls[*call].is(asked))
+        };
+        [own, others]
+            .into_iter()
+            .find_map(|held| held.iter().rev().find(|at| open(at)).or_else(|| held.last()).copied())
     }
 
     /// The choice that a run answers: the one whose calls these are, else the first with these ids.
@@ -489,7 +520,13 @@ impl Observer {
         self.leave_out(proposal, true);
     }
 
-    fn history(&mut self, run: &Offered, substituted: &dyn Fn(usize) -> bool, last: bool) {
+    fn history(
+        &mut self,
+        run: &Offered,
+        substituted: &dyn Fn(usize) -> bool,
+        last: bool,
+        own: Option<usize>,
+    ) {
         let candidates = self.holding(&run.pairs);
         let exact: Vec<usize> = candidates
             .iter()
@@ -511,8 +548,10 @@ impl Observer {
             }
         };
         let open = self.proposals[proposal].calls.iter().any(|call| self.calls[*call].open());
-        if !last && open && exact.is_empty() {
-            // Other arguments than the open call's, and other work after it: it is another call's run.
+        let elsewhere = Some(self.proposals[proposal].lane) != own;
+        if !last && open && (exact.is_empty() || elsewhere) {
+            // Other arguments than the open call's, or another thread's, and other work after it: it is
+            // another call's run.
             return;
         }
         let mut chosen = false;
@@ -577,7 +616,7 @@ impl Observer {
         let mut taken = BTreeSet::new();
         runs.iter().rev().all(|run| {
             let candidates = self.holding(&run.pairs);
-            let Some(proposal) = candidates.last().copied() else { return !run.live };
+            let Some(proposal) = self.answers(run, self.thread(sent)) else { return !run.live };
             if candidates.len() > 1 && !run.live || !taken.insert(proposal) || run.live && repeats {
                 return false;
             }
@@ -737,9 +776,23 @@ impl Observer {
         key: Option<u32>,
         outcome: &Outcome,
     ) {
-        let newest = (0..self.proposals.len()).rev().find_map(|proposal| {
-            self.proposals[proposal].calls.iter().copied().find(|call| self.calls[*call].id == id)
-        });
+        let all: Vec<usize> = (0..self.proposals.len())
+            .rev()
+            .filter_map(|proposal| {
+                let mut calls = self.proposals[proposal].calls.iter().copied();
+                calls.find(|call| self.calls[*call].id == id)
+            })
+            .collect();
+        let of =
+            |call: &&usize| self.proposals[self.calls[**call].proposal].generation == generation;
+        let here = |call: &&usize| of(call) && self.current_call(**call);
+        let newest = all
+            .iter()
+            .find(|call| here(call) && self.calls[**call].open())
+            .or_else(|| all.iter().find(here))
+            .or_else(|| all.iter().find(of))
+            .or(all.first())
+            .copied();
         let Outcome::Accepted { .. } = outcome else { return };
         let Some(at) = newest else {
             return self.must("I1", false, || format!("decided on {id}, which nobody registered"));
@@ -751,6 +804,10 @@ impl Observer {
             let again =
                 key.is_some() && call.decided_by == key && call.answered == Some(reply.content);
             return self.must("I2", again, || format!("a second result: {standing}"));
+        }
+        if closing && call.gone == Some(Gone::TimedOut) {
+            // A notice for a call that timed out is right, and changes nothing.
+            return;
         }
         let asked =
             Asked { id: id.into(), tool: call.tool, arguments: call.arguments, truth: None };

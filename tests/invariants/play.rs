@@ -14,9 +14,10 @@ use tigertally::ledger::Conversation;
 use tigertally::ledger::calls::CallState;
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{
-    Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Millis, Outcome, Proposed,
-    Refused, Settle,
+    Advance, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Millis, Outcome,
+    Proposed, Refused, Settle,
 };
+use tigertally::ledger::exchanges::Exchange;
 use tigertally::ledger::lanes::LaneKey;
 use tigertally::ledger::rules::{AtEnd, Rules};
 
@@ -260,7 +261,12 @@ impl Play {
     fn advance(&mut self, by: Option<i8>) {
         let highest = self.conversation.lanes().highest();
         let to = by.map(|by| highest.saturating_add_signed(by.into()));
-        let (outcome, _) = self.apply(Event::Advance(to));
+        self.minted += 1;
+        let (outcome, _) = self.apply(Event::Advance(Advance {
+            exchange: ExchangeId(self.minted),
+            generation: to,
+            idempotency: None,
+        }));
         self.observer.advance(to, &outcome);
     }
 
@@ -276,7 +282,9 @@ impl Play {
         let reply = reply(&asked, how);
         let generation = self.observer.proposals[call.proposal].generation;
         let generation = generation.saturating_sub(u64::from(older));
+        self.minted += 1;
         let event = Event::Decide(Decide {
+            exchange: ExchangeId(self.minted),
             generation,
             id: call.id.as_str().into(),
             name: reply.name.map(Into::into),
@@ -308,11 +316,6 @@ impl Play {
 
     /// An event applied twice gives its first outcome, and changes nothing more.
     fn twice(&mut self, event: &Event, first: &Outcome) {
-        match event {
-            Event::Advance(_) => return,
-            Event::Decide(decide) if decide.idempotency.is_none() => return,
-            _ => {}
-        }
         let mut again = self.conversation.clone();
         let second = again.apply(event, &self.rules, self.now);
         let same = alike(&second.outcome, first) && again == self.conversation;
@@ -345,7 +348,7 @@ impl Play {
                 .map(|one| one.lane)
         };
         let (own, ids): (Vec<u32>, _) = match event {
-            Event::Advance(_) | Event::Decide(_) => return,
+            Event::Advance(_) | Event::Start(_) | Event::Decide(_) | Event::Resolve(_) => return,
             Event::Admit(admit) => {
                 let live = admit.runs.last().filter(|run| run.live);
                 let proposal = live.and_then(|run| before.calls().holding(&run.pairs).next());
@@ -376,7 +379,10 @@ impl Play {
         let after = &self.conversation;
         let task = before.lanes().get(lane) == after.lanes().get(lane);
         let exchanges = |c: &Conversation| {
-            c.exchanges().iter().filter(|one| one.lane == lane).cloned().collect::<Vec<_>>()
+            let kept = |one: &&Exchange| {
+                one.lane == lane && (one.under_way() || c.lanes().current(lane, one.generation))
+            };
+            c.exchanges().iter().filter(kept).cloned().collect::<Vec<_>>()
         };
         let exchanges = exchanges(before) == exchanges(after);
         let mut calls = true;

@@ -11,6 +11,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod budgets;
+mod cases;
 mod control;
 mod generations;
 mod history;

@@ -32,7 +32,7 @@ fn a_conflicting_result_that_was_let_in_is_sound_later() {
     talk.round(ask("u1"), "c1(A)");
     talk.round(ask("u1 c1(A)=R"), "");
     let conflict = talk.admitted(ask("u1 c1(A)=S"));
-    assert_eq!(notes(&conflict), [Code::Conflict, Code::Duplicate]);
+    assert_eq!(notes(&conflict), [Code::Conflict]);
     assert_eq!(talk.call("c1"), accepted("R"));
     assert!(talk.admitted(ask("u1 c1(A)=S a u2")).notes.is_empty());
 }

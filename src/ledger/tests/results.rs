@@ -94,7 +94,7 @@ fn a_timeout_stays_final() {
     assert_eq!(talk.refused(ask("u1 c1(WRONG)=R")), [Code::Late], "late before mismatch");
     let closed = talk.up(ask("u1 c1(A)=!"));
     talk.answer(closed, "");
-    assert_eq!(talk.refused(ask("u1 c1(A)=R")), [Code::Late, Code::Duplicate]);
+    assert_eq!(talk.refused(ask("u1 c1(A)=R")), [Code::Late]);
     let fired = talk.facts.iter().filter(|fact| matches!(fact, Fact::CallTimedOut { .. }));
     assert_eq!(fired.count(), 1);
     talk.up(ask("u1 c1(A)=! a u2"));
@@ -143,6 +143,15 @@ fn a_human_s_edit_passes_where_it_is_allowed_and_is_noted() {
 }
 
 #[test]
+fn the_same_result_under_other_arguments_is_a_mismatch_after_acceptance_too() {
+    let mut talk = called();
+    let flight = talk.up(ask("u1 c1(A)=R c2(B)=R"));
+    talk.close(flight, Ending::UpstreamFailed);
+    assert_eq!(talk.refused(ask("u1 c1(A)=R c2(WRONG)=R")), [Code::Mismatch]);
+    talk.up(ask("u1 c1(A)=R c2(B)=R"));
+}
+
+#[test]
 fn all_results_of_a_run_are_accepted_or_none() {
     let mut talk = called();
     assert_eq!(talk.refused(ask("u1 c1(A)=R c2(WRONG)=R")), [Code::Mismatch]);
@@ -160,7 +169,7 @@ fn a_run_may_hold_fewer_calls_the_others_close() {
     let mut talk = called();
     talk.round(ask("u1 c1(A)=R"), "");
     assert_eq!(talk.call("c2"), CallState::Unchosen);
-    assert_eq!(talk.refused(ask("u1 c2(B)=R")), [Code::Duplicate, Code::Duplicate]);
+    assert_eq!(talk.refused(ask("u1 c2(B)=R")), [Code::Duplicate]);
 }
 
 #[test]

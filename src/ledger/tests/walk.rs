@@ -15,8 +15,8 @@ impl Dice {
         usize::try_from(self.0 % sides as u64).unwrap()
     }
 
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.roll(of.len())]
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.roll(of.len())]
     }
 }
 
@@ -64,7 +64,7 @@ fn walk(seed: u64, header: bool, change: impl FnOnce(&mut Rules)) {
                 }
             }
             4..=6 if !flights.is_empty() => {
-                let id = *dice.pick(&flights);
+                let id = dice.pick(&flights);
                 let mut calls = proposal(dice.pick(&CALLS));
                 if dice.roll(3) == 0 {
                     calls.iter_mut().flat_map(|one| &mut one.calls).for_each(|call| {
@@ -80,7 +80,7 @@ fn walk(seed: u64, header: bool, change: impl FnOnce(&mut Rules)) {
             }
             7 if !flights.is_empty() => {
                 let id = flights.swap_remove(dice.roll(flights.len()));
-                let ending = *dice.pick(&[
+                let ending = dice.pick(&[
                     Ending::Delivered,
                     Ending::Delivered,
                     Ending::UpstreamFailed,
@@ -101,7 +101,7 @@ fn walk(seed: u64, header: bool, change: impl FnOnce(&mut Rules)) {
                 talk.advance(None);
             }
             _ => {
-                talk.pass(*dice.pick(&[1, 49, 50, 15_000]));
+                talk.pass(dice.pick(&[1, 49, 50, 15_000]));
                 talk.apply(&Event::Tick);
             }
         }
@@ -157,17 +157,17 @@ fn check_way_out(talk: &Talk, mut request: Ask) {
 
 #[test]
 fn random_walks_by_threads() {
-    (1..400).for_each(|seed| walk(seed * 7919, false, |_| ()));
+    (1..100).for_each(|seed| walk(seed * 7919, false, |_| ()));
 }
 
 #[test]
 fn random_walks_by_header() {
-    (1..400).for_each(|seed| walk(seed * 104_729, true, |_| ()));
+    (1..100).for_each(|seed| walk(seed * 104_729, true, |_| ()));
 }
 
 #[test]
 fn random_walks_with_budgets() {
-    (1..400).for_each(|seed| {
+    (1..100).for_each(|seed| {
         walk(seed * 1_299_709, seed % 2 == 0, |rules| {
             rules.model_calls = Some(3);
             rules.task_deadline = Some(Millis(200));
@@ -180,7 +180,7 @@ fn random_walks_with_budgets() {
 #[test]
 fn random_walks_that_replace() {
     use crate::ledger::rules::AtEnd;
-    (1..400).for_each(|seed| {
+    (1..100).for_each(|seed| {
         walk(seed * 15_485_863, seed % 2 == 0, |rules| {
             rules.late = AtEnd::Substitute;
             rules.superseded = AtEnd::Substitute;
