@@ -11,40 +11,99 @@ use crate::ledger::event::{
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, Listener, StoreError};
 use dashmap::DashMap;
+use dashmap::mapref::multiple::RefMulti;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 /// How often the ledger is asked whether an exchange is still wanted, should a push be lost.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Most questions to the store at once when all exchanges are looked after.
+const AT_ONCE: usize = 64;
 
-/// The exchanges in flight on this replica, by id: where the store's pushes arrive.
-#[derive(Debug, Default)]
+/// The exchanges in flight on this replica, by id: where the store's pushes arrive, and whose leases are
+/// renewed. That is not left to the answers' bodies: nobody polls the body of a client that is slow to read.
+#[derive(Default)]
 pub struct Flights {
-    waiting: DashMap<ExchangeId, oneshot::Sender<Code>>,
+    waiting: DashMap<ExchangeId, Watched>,
+}
+
+/// One exchange that waits for its end.
+struct Watched {
+    tell: oneshot::Sender<Code>,
+    /// Set when the ledger has admitted it: before, it knows nothing of it.
+    admitted: Option<(Instant, Arc<Place>)>,
 }
 
 impl Flights {
     fn register(&self, exchange: ExchangeId) -> oneshot::Receiver<Code> {
         let (tell, told) = oneshot::channel();
-        self.waiting.insert(exchange, tell);
+        self.waiting.insert(exchange, Watched { tell, admitted: None });
         told
+    }
+
+    fn admitted(&self, place: &Arc<Place>) {
+        if let Some(mut watched) = self.waiting.get_mut(&place.exchange) {
+            watched.admitted = Some((Instant::now(), Arc::clone(place)));
+        }
+    }
+
+    fn tell(&self, exchange: ExchangeId, code: Code) {
+        if let Some((_, watched)) = self.waiting.remove(&exchange) {
+            // Nobody listens any more when the exchange has just ended.
+            let _ = watched.tell.send(code);
+        }
+    }
+
+    /// Until `cut`: asks the ledger each second whether what is in flight is still wanted.
+    pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
+        let mut tick = tokio::time::interval(CHECK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cut.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            let mut asking = JoinSet::new();
+            for place in gateway.flights.long_under_way() {
+                if asking.len() >= AT_ONCE {
+                    asking.join_next().await;
+                }
+                asking.spawn(place.look());
+            }
+            while asking.join_next().await.is_some() {}
+        }
+    }
+
+    fn long_under_way(&self) -> Vec<Arc<Place>> {
+        let admitted = |entry: RefMulti<'_, ExchangeId, Watched>| entry.value().admitted.clone();
+        self.waiting
+            .iter()
+            .filter_map(admitted)
+            .filter(|(since, _)| since.elapsed() >= CHECK_EVERY)
+            .map(|(_, place)| place)
+            .collect()
     }
 }
 
 impl Listener for Flights {
     fn committed(&self, _: &ConversationKey, effects: &Effects) {
         for (exchange, code) in &effects.cancel {
-            if let Some((_, tell)) = self.waiting.remove(exchange) {
-                // Nobody listens any more when the exchange has just ended.
-                let _ = tell.send(*code);
-            }
+            self.tell(*exchange, *code);
         }
+    }
+}
+
+impl fmt::Debug for Flights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights").field("waiting", &self.waiting.len()).finish()
     }
 }
 
@@ -64,6 +123,14 @@ impl Place {
         let place = Arc::clone(self);
         Box::pin(async move { place.gateway.apply(&place.key, event, &place.rules).await })
     }
+
+    /// Asks whether the exchange is still wanted, and passes on a no.
+    async fn look(self: Arc<Self>) {
+        let answer = self.apply(Event::Check(self.exchange)).await;
+        if let Ok(Transition { outcome: Outcome::Withheld(code), .. }) = answer {
+            self.gateway.flights.tell(self.exchange, code);
+        }
+    }
 }
 
 /// What became of a request to go up.
@@ -81,8 +148,6 @@ pub struct Flight {
     place: Arc<Place>,
     admitted: Admitted,
     pushed: Option<oneshot::Receiver<Code>>,
-    tick: Interval,
-    check: Option<Applying>,
     ending: Ending,
     closing: Option<Applying>,
     closed: bool,
@@ -118,14 +183,11 @@ impl Flight {
         let forget = |place: &Place| drop(place.gateway.flights.waiting.remove(&place.exchange));
         match applied.map(|transition| transition.outcome) {
             Ok(Outcome::Admitted(admitted)) => {
-                let mut tick = tokio::time::interval_at(Instant::now() + CHECK_EVERY, CHECK_EVERY);
-                tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                place.gateway.flights.admitted(&place);
                 Admission::Flight(Flight {
                     place,
                     admitted,
                     pushed: Some(pushed),
-                    tick,
-                    check: None,
                     ending: Ending::ClientGone { calls_sent: false },
                     closing: None,
                     closed: false,
@@ -159,32 +221,12 @@ impl Flight {
         self.place.apply(Event::Settle(event))
     }
 
-    /// Ready when the exchange is no longer wanted: by push, or by asking each second.
+    /// Ready, once, when the exchange is no longer wanted. Never after its end was told.
     pub fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
-        if let Some(pushed) = &mut self.pushed {
-            match Pin::new(pushed).poll(cx) {
-                Poll::Ready(told) => {
-                    self.pushed = None;
-                    if let Ok(code) = told {
-                        return Poll::Ready(code);
-                    }
-                }
-                Poll::Pending => {}
-            }
-        }
-        loop {
-            if let Some(check) = &mut self.check {
-                let Poll::Ready(answer) = check.as_mut().poll(cx) else { return Poll::Pending };
-                self.check = None;
-                if let Ok(Transition { outcome: Outcome::Withheld(code), .. }) = answer {
-                    return Poll::Ready(code);
-                }
-            }
-            if self.tick.poll_tick(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.check = Some(self.place.apply(Event::Check(self.place.exchange)));
-        }
+        let Some(pushed) = self.pushed.as_mut() else { return Poll::Pending };
+        let told = ready!(Pin::new(pushed).poll(cx));
+        self.pushed = None;
+        told.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// How it ends when it is dropped now.
@@ -199,6 +241,8 @@ impl Flight {
             return;
         }
         self.ending = ending;
+        self.pushed = None;
+        self.place.gateway.flights.waiting.remove(&self.place.exchange);
         self.closing = Some(self.place.apply(self.close_event()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let _ = self.poll_closed(&mut cx);

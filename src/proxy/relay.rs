@@ -158,9 +158,10 @@ impl Relay {
         Poll::Ready(())
     }
 
-    /// Stops the stream when its answer is no longer wanted.
+    /// Stops the stream when its answer is no longer wanted: also one that is settled, as long as its
+    /// client is slow to take it.
     fn look_if_wanted(&mut self, cx: &mut Context<'_>) {
-        if matches!(self.phase, Phase::Open | Phase::Answered | Phase::Settling(..))
+        if !matches!(self.phase, Phase::Over)
             && let Poll::Ready(code) = self.passage.poll_unwanted(cx, &self.settings.policy)
         {
             self.outbox.clear();
