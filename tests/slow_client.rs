@@ -7,7 +7,7 @@
 mod rig;
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::Request;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -36,6 +36,12 @@ async fn record(guard: &Running) -> Value {
     let url = format!("http://{}/guard/v1/conversations/c", guard.client_addr);
     let request = Request::get(url).body(Full::new(Bytes::new())).unwrap();
     serde_json::from_str(&text(send(&rig::client(), request).await).await).unwrap()
+}
+
+async fn advance(guard: &Running) -> String {
+    let url = format!("http://{}/guard/v1/conversations/c/generation", guard.client_addr);
+    let request = Request::post(url).body(Full::new(Bytes::from("{}"))).unwrap();
+    text(send(&rig::client(), request).await).await
 }
 
 async fn rest(body: &mut Incoming) -> Vec<u8> {
@@ -98,14 +104,37 @@ async fn calls_that_wait_for_a_slow_client_are_withheld_when_the_user_moves_on()
         }
     })
     .await;
-    let url = format!("http://{}/guard/v1/conversations/c/generation", guard.client_addr);
-    let mut advance = Request::new(Full::new(Bytes::from("{}")));
-    *advance.method_mut() = Method::POST;
-    *advance.uri_mut() = url.parse().unwrap();
-    let advanced = text(send(&rig::client(), advance).await).await;
+    let advanced = advance(&guard).await;
     assert!(advanced.contains("\"superseded_calls\":[\"call_1\"]"), "{advanced}");
     let got = rest(&mut body).await;
     assert!(got.len() < LARGE, "{} bytes came", got.len());
     assert!(ends_with(&got, "\"stale_answer\""));
     assert!(!ends_with(&got, "[DONE]"));
+}
+
+#[tokio::test]
+async fn the_upstream_is_told_to_stop_although_the_client_does_not_read() {
+    let mut upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let feed = upstream.will_stream();
+    let headers = [("x-conversation-id", "c")];
+    let mut body = send(&client(), chat(&guard, &headers, ask(true))).await.into_body();
+    upstream.saw_request().await;
+    let piece = event(&format!("{{\"content\":\"{}\"}}", "t".repeat(PIECE)), None);
+    for _ in 0..LARGE / PIECE {
+        feed.send(Bytes::from(piece.clone())).unwrap();
+    }
+    next(&mut body).await.unwrap();
+    // Until its buffers are full the proxy reads on, and stops by itself.
+    advance_once_nothing_moves(&guard).await;
+    assert_eq!(upstream.saw_request().await.0, "/abort_request");
+    assert!(ends_with(&rest(&mut body).await, "\"stale_answer\""));
+}
+
+/// A stream that is read no further cannot be told from one that is about to be; what is left unread of
+/// twelve megabytes after this pause is held up by the client.
+async fn advance_once_nothing_moves(guard: &Running) {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let advanced = advance(guard).await;
+    assert!(advanced.contains("\"cancelled_exchanges\":1"), "{advanced}");
 }

@@ -207,6 +207,9 @@ async fn go_up(
         Err(refusal) => return Err(stop(&mut passage, Ending::UpstreamFailed, refusal)),
     };
     journal.goes_up(upcall.rid().map(ToString::to_string));
+    if let Some(flight) = passage.flight() {
+        flight.goes_up(upcall.rid());
+    }
     let head = match answer::head(settings, &mut passage, &mut upcall).await {
         Ok(head) => head,
         Err(stopped) => {

@@ -3,6 +3,7 @@
 //! A [`Flight`] is a guard. However the exchange ends (an answer, a refusal, a client that goes away in
 //! the middle of anything), the ledger is told once; what nobody tells, the lease tells.
 
+use super::abort::{Aborter, Rid};
 use super::gateway::Gateway;
 use crate::guard::fault::Code;
 use crate::ledger::event::{
@@ -37,29 +38,54 @@ pub struct Flights {
 
 /// One exchange that waits for its end.
 struct Watched {
-    tell: oneshot::Sender<Code>,
-    /// Set when the ledger has admitted it: before, it knows nothing of it.
-    admitted: Option<(Instant, Arc<Place>)>,
+    stage: Stage,
+    /// What the upstream knows it by, when that is an id of ours.
+    rid: Option<Rid>,
+}
+
+enum Stage {
+    /// The ledger does not know it yet.
+    Asked(oneshot::Sender<Code>),
+    /// Admitted since then.
+    Admitted(oneshot::Sender<Code>, Instant, Arc<Place>),
+    /// No longer wanted, and told so then.
+    Told(Instant),
 }
 
 impl Flights {
     fn register(&self, exchange: ExchangeId) -> oneshot::Receiver<Code> {
         let (tell, told) = oneshot::channel();
-        self.waiting.insert(exchange, Watched { tell, admitted: None });
+        self.waiting.insert(exchange, Watched { stage: Stage::Asked(tell), rid: None });
         told
     }
 
-    fn admitted(&self, place: &Arc<Place>) {
-        if let Some(mut watched) = self.waiting.get_mut(&place.exchange) {
-            watched.admitted = Some((Instant::now(), Arc::clone(place)));
+    fn change(&self, exchange: ExchangeId, change: impl FnOnce(&mut Watched)) {
+        if let Some(mut watched) = self.waiting.get_mut(&exchange) {
+            change(&mut watched);
         }
     }
 
+    fn admitted(&self, place: &Arc<Place>) {
+        let now = Instant::now();
+        self.change(place.exchange, |watched| {
+            watched.stage = match std::mem::replace(&mut watched.stage, Stage::Told(now)) {
+                Stage::Asked(tell) => Stage::Admitted(tell, now, Arc::clone(place)),
+                later => later,
+            };
+        });
+    }
+
     fn tell(&self, exchange: ExchangeId, code: Code) {
-        if let Some((_, watched)) = self.waiting.remove(&exchange) {
-            // Nobody listens any more when the exchange has just ended.
-            let _ = watched.tell.send(code);
-        }
+        self.change(exchange, |watched| {
+            let told = Stage::Told(Instant::now());
+            match std::mem::replace(&mut watched.stage, told) {
+                Stage::Asked(tell) | Stage::Admitted(tell, ..) => {
+                    // Nobody listens any more when the exchange has just ended.
+                    let _ = tell.send(code);
+                }
+                before @ Stage::Told(_) => watched.stage = before,
+            }
+        });
     }
 
     /// Until `cut`: asks the ledger each second whether what is in flight is still wanted.
@@ -71,6 +97,7 @@ impl Flights {
                 () = cut.cancelled() => return,
                 _ = tick.tick() => {}
             }
+            gateway.flights.abort_unread(&gateway.aborter);
             let mut asking = JoinSet::new();
             for place in gateway.flights.long_under_way() {
                 if asking.len() >= AT_ONCE {
@@ -83,13 +110,25 @@ impl Flights {
     }
 
     fn long_under_way(&self) -> Vec<Arc<Place>> {
-        let admitted = |entry: RefMulti<'_, ExchangeId, Watched>| entry.value().admitted.clone();
-        self.waiting
-            .iter()
-            .filter_map(admitted)
-            .filter(|(since, _)| since.elapsed() >= CHECK_EVERY)
-            .map(|(_, place)| place)
-            .collect()
+        let place = |entry: RefMulti<'_, ExchangeId, Watched>| match &entry.value().stage {
+            Stage::Admitted(_, since, place) if since.elapsed() >= CHECK_EVERY => {
+                Some(Arc::clone(place))
+            }
+            _ => None,
+        };
+        self.waiting.iter().filter_map(place).collect()
+    }
+
+    /// What was told long ago that it is not wanted and is still there waits for its client to read.
+    /// The upstream need not work on for that long; its connection closes when the client reads or leaves.
+    fn abort_unread(&self, aborter: &Aborter) {
+        for mut watched in self.waiting.iter_mut() {
+            if matches!(watched.stage, Stage::Told(since) if since.elapsed() >= CHECK_EVERY)
+                && let Some(rid) = watched.rid.take()
+            {
+                aborter.abort(rid, ());
+            }
+        }
     }
 }
 
@@ -212,6 +251,12 @@ impl Flight {
     #[must_use]
     pub fn admitted(&self) -> &Admitted {
         &self.admitted
+    }
+
+    /// The upstream works on it, by this id.
+    pub fn goes_up(&self, rid: Option<&Rid>) {
+        let flights = &self.place.gateway.flights;
+        flights.change(self.place.exchange, |watched| watched.rid = rid.cloned());
     }
 
     /// Asks whether a response may go down.
