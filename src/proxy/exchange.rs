@@ -228,6 +228,9 @@ async fn go_up(
         Err(refusal) => return Err(stop(passage, Ending::UpstreamFailed, refusal).await),
     };
     journal.goes_up(upcall.rid().map(ToString::to_string));
+    if let Some(flight) = passage.flight() {
+        flight.goes_up(upcall.rid());
+    }
     let head = match answer::head(settings, &mut passage, &mut upcall).await {
         Ok(head) => head,
         Err(stopped) => {

@@ -3,6 +3,7 @@
 //! A [`Flight`] is a guard. However the exchange ends (an answer, a refusal, a client that goes away in
 //! the middle of anything), the ledger is told once; what nobody tells, the lease tells.
 
+use super::abort::{Aborter, Rid};
 use super::gateway::Gateway;
 use crate::guard::fault::Code;
 use crate::ledger::event::{
@@ -11,40 +12,137 @@ use crate::ledger::event::{
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, Listener, StoreError};
 use dashmap::DashMap;
+use dashmap::mapref::multiple::RefMulti;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 /// How often the ledger is asked whether an exchange is still wanted, should a push be lost.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Most questions to the store at once when all exchanges are looked after.
+const AT_ONCE: usize = 64;
 
-/// The exchanges in flight on this replica, by id: where the store's pushes arrive.
-#[derive(Debug, Default)]
+/// The exchanges in flight on this replica, by id: where the store's pushes arrive, and whose leases are
+/// renewed. That is not left to the answers' bodies: nobody polls the body of a client that is slow to read.
+#[derive(Default)]
 pub struct Flights {
-    waiting: DashMap<ExchangeId, oneshot::Sender<Code>>,
+    waiting: DashMap<ExchangeId, Watched>,
+}
+
+/// One exchange that waits for its end.
+struct Watched {
+    stage: Stage,
+    /// What the upstream knows it by, when that is an id of ours.
+    rid: Option<Rid>,
+}
+
+enum Stage {
+    /// The ledger does not know it yet.
+    Asked(oneshot::Sender<Code>),
+    /// Admitted since then.
+    Admitted(oneshot::Sender<Code>, Instant, Arc<Place>),
+    /// No longer wanted, and told so then.
+    Told(Instant),
 }
 
 impl Flights {
     fn register(&self, exchange: ExchangeId) -> oneshot::Receiver<Code> {
         let (tell, told) = oneshot::channel();
-        self.waiting.insert(exchange, tell);
+        self.waiting.insert(exchange, Watched { stage: Stage::Asked(tell), rid: None });
         told
+    }
+
+    fn change(&self, exchange: ExchangeId, change: impl FnOnce(&mut Watched)) {
+        if let Some(mut watched) = self.waiting.get_mut(&exchange) {
+            change(&mut watched);
+        }
+    }
+
+    fn admitted(&self, place: &Arc<Place>) {
+        let now = Instant::now();
+        self.change(place.exchange, |watched| {
+            watched.stage = match std::mem::replace(&mut watched.stage, Stage::Told(now)) {
+                Stage::Asked(tell) => Stage::Admitted(tell, now, Arc::clone(place)),
+                later => later,
+            };
+        });
+    }
+
+    fn tell(&self, exchange: ExchangeId, code: Code) {
+        self.change(exchange, |watched| {
+            let told = Stage::Told(Instant::now());
+            match std::mem::replace(&mut watched.stage, told) {
+                Stage::Asked(tell) | Stage::Admitted(tell, ..) => {
+                    // Nobody listens any more when the exchange has just ended.
+                    let _ = tell.send(code);
+                }
+                before @ Stage::Told(_) => watched.stage = before,
+            }
+        });
+    }
+
+    /// Until `cut`: asks the ledger each second whether what is in flight is still wanted.
+    pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
+        let mut tick = tokio::time::interval(CHECK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cut.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            gateway.flights.abort_unread(&gateway.aborter);
+            let mut asking = JoinSet::new();
+            for place in gateway.flights.long_under_way() {
+                if asking.len() >= AT_ONCE {
+                    asking.join_next().await;
+                }
+                asking.spawn(place.look());
+            }
+            while asking.join_next().await.is_some() {}
+        }
+    }
+
+    fn long_under_way(&self) -> Vec<Arc<Place>> {
+        let place = |entry: RefMulti<'_, ExchangeId, Watched>| match &entry.value().stage {
+            Stage::Admitted(_, since, place) if since.elapsed() >= CHECK_EVERY => {
+                Some(Arc::clone(place))
+            }
+            _ => None,
+        };
+        self.waiting.iter().filter_map(place).collect()
+    }
+
+    /// What was told long ago that it is not wanted and is still there waits for its client to read.
+    /// The upstream need not work on for that long; its connection closes when the client reads or leaves.
+    fn abort_unread(&self, aborter: &Aborter) {
+        for mut watched in self.waiting.iter_mut() {
+            if matches!(watched.stage, Stage::Told(since) if since.elapsed() >= CHECK_EVERY)
+                && let Some(rid) = watched.rid.take()
+            {
+                aborter.abort(rid, ());
+            }
+        }
     }
 }
 
 impl Listener for Flights {
     fn committed(&self, _: &ConversationKey, effects: &Effects) {
         for (exchange, code) in &effects.cancel {
-            if let Some((_, tell)) = self.waiting.remove(exchange) {
-                // Nobody listens any more when the exchange has just ended.
-                let _ = tell.send(*code);
-            }
+            self.tell(*exchange, *code);
         }
+    }
+}
+
+impl fmt::Debug for Flights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights").field("waiting", &self.waiting.len()).finish()
     }
 }
 
@@ -64,6 +162,14 @@ impl Place {
         let place = Arc::clone(self);
         Box::pin(async move { place.gateway.apply(&place.key, event, &place.rules).await })
     }
+
+    /// Asks whether the exchange is still wanted, and passes on a no.
+    async fn look(self: Arc<Self>) {
+        let answer = self.apply(Event::Check(self.exchange)).await;
+        if let Ok(Transition { outcome: Outcome::Withheld(code), .. }) = answer {
+            self.gateway.flights.tell(self.exchange, code);
+        }
+    }
 }
 
 /// What became of a request to go up.
@@ -81,8 +187,6 @@ pub struct Flight {
     place: Arc<Place>,
     admitted: Admitted,
     pushed: Option<oneshot::Receiver<Code>>,
-    tick: Interval,
-    check: Option<Applying>,
     ending: Ending,
     closing: Option<Applying>,
     closed: bool,
@@ -118,14 +222,11 @@ impl Flight {
         let forget = |place: &Place| drop(place.gateway.flights.waiting.remove(&place.exchange));
         match applied.map(|transition| transition.outcome) {
             Ok(Outcome::Admitted(admitted)) => {
-                let mut tick = tokio::time::interval_at(Instant::now() + CHECK_EVERY, CHECK_EVERY);
-                tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                place.gateway.flights.admitted(&place);
                 Admission::Flight(Flight {
                     place,
                     admitted,
                     pushed: Some(pushed),
-                    tick,
-                    check: None,
                     ending: Ending::ClientGone { calls_sent: false },
                     closing: None,
                     closed: false,
@@ -152,6 +253,12 @@ impl Flight {
         &self.admitted
     }
 
+    /// The upstream works on it, by this id.
+    pub fn goes_up(&self, rid: Option<&Rid>) {
+        let flights = &self.place.gateway.flights;
+        flights.change(self.place.exchange, |watched| watched.rid = rid.cloned());
+    }
+
     /// Asks whether a response may go down.
     #[must_use]
     pub fn settle(&self, mut event: Settle) -> Applying {
@@ -159,32 +266,12 @@ impl Flight {
         self.place.apply(Event::Settle(event))
     }
 
-    /// Ready when the exchange is no longer wanted: by push, or by asking each second.
+    /// Ready, once, when the exchange is no longer wanted. Never after its end was told.
     pub fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
-        if let Some(pushed) = &mut self.pushed {
-            match Pin::new(pushed).poll(cx) {
-                Poll::Ready(told) => {
-                    self.pushed = None;
-                    if let Ok(code) = told {
-                        return Poll::Ready(code);
-                    }
-                }
-                Poll::Pending => {}
-            }
-        }
-        loop {
-            if let Some(check) = &mut self.check {
-                let Poll::Ready(answer) = check.as_mut().poll(cx) else { return Poll::Pending };
-                self.check = None;
-                if let Ok(Transition { outcome: Outcome::Withheld(code), .. }) = answer {
-                    return Poll::Ready(code);
-                }
-            }
-            if self.tick.poll_tick(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.check = Some(self.place.apply(Event::Check(self.place.exchange)));
-        }
+        let Some(pushed) = self.pushed.as_mut() else { return Poll::Pending };
+        let told = ready!(Pin::new(pushed).poll(cx));
+        self.pushed = None;
+        told.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// How it ends when it is dropped now.
@@ -200,6 +287,8 @@ impl Flight {
         }
         self.pushed = None;
         self.ending = ending;
+        self.pushed = None;
+        self.place.gateway.flights.waiting.remove(&self.place.exchange);
         self.closing = Some(self.place.apply(self.close_event()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let _ = self.poll_closed(&mut cx);

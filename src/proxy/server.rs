@@ -5,6 +5,7 @@
 //! `limits.drain_timeout`, the connections close.
 
 use super::exchange;
+use super::flight::Flights;
 use super::gateway::{Gateway, StartError};
 use super::router::Target;
 use crate::policy::Policy;
@@ -71,7 +72,7 @@ impl Gateway {
     pub async fn start(
         policy: Policy,
         store: Arc<dyn Store>,
-        flights: Arc<super::flight::Flights>,
+        flights: Arc<Flights>,
         metrics: Metrics,
         surfaces: Surfaces,
     ) -> Result<Running, StartError> {
@@ -128,6 +129,7 @@ impl Running {
         gateway.spawn(port(limits.connections, &running.stop_accepting).serve(client, front));
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
+        gateway.spawn(Flights::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
     }
 

@@ -84,6 +84,8 @@ impl Application {
     pub(crate) fn new(number: usize, world: &Arc<World>, url: &str) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(2))
+            // There, to leave is to reset one stream of a connection that goes on.
+            .http2_only(number % 4 == 1)
             .build_http();
         Application {
             number,
@@ -108,10 +110,29 @@ impl Application {
             self.turn().await;
             while self.background.try_join_next().is_some() {}
         }
-        if self.number.is_multiple_of(2) {
-            self.advance().await;
+        match self.number % 4 {
+            0 | 2 => self.advance().await,
+            3 => self.vanish().await,
+            _ => {}
         }
         while self.background.join_next().await.is_some() {}
+    }
+
+    /// Asks once more and goes away for good: nothing that follows could tidy up after it.
+    async fn vanish(&mut self) {
+        self.turn += 1;
+        self.generation += 1;
+        let order = format!("ORDER-{:02}-{}", self.number, self.turn);
+        let mut list = self.list();
+        let question = Plan::random(&mut self.dice).question(&order);
+        list.push(json!({"role": "user", "content": question}));
+        let (ask, track) = self.ask(&order, Kind::Opening, &list, Retry::First, Vec::new());
+        let world = Arc::clone(&self.world);
+        tokio::select! {
+            _ = run(Arc::clone(&world), self.client.clone(), ask, track) => {}
+            () = world.saw_more(&order, Kind::Opening, 0) => {}
+        }
+        self.world.counts.disconnects.fetch_add(1, Relaxed);
     }
 
     /// One order, from the question to the answer, or to the next question.

@@ -44,13 +44,13 @@ async fn nothing_stale_is_delivered_and_nothing_is_left_over() {
     let upstream = Upstream::start(&world).await;
     let proxy = Process::start(&upstream.url).await;
     proxy.warm_up().await;
-    let idle = proxy.sample().await;
+    let idle = proxy.idle().await;
 
     let (quarter, busy) = soak(&world, &proxy, span).await;
     let gone = Instant::now();
     world.until("the upstream still works for nobody", 2, || world.open.load(Relaxed) == 0).await;
     let upstream_idle_after = gone.elapsed();
-    check_open_calls(&world, &proxy).await;
+    check_records(&world, &proxy).await;
     upstream.close();
     let left = idle_again(&world, &proxy, &idle).await;
 
@@ -88,14 +88,18 @@ async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, S
     (quarter, busy)
 }
 
-/// The gauge is the sum of what the records say, and what the records say is what must be: an
-/// application with an even number has moved on, so nothing of it is open.
-async fn check_open_calls(world: &World, proxy: &Process) {
+/// The gauge of open calls is the sum of what the records say, and what the records say is what must be:
+/// no exchange is under way once every client is gone, however it went; an application with an even
+/// number has moved on, so no call of it is open.
+async fn check_records(world: &World, proxy: &Process) {
     let quiet = proxy.settles(5, |sample| sample.in_flight == 0 && sample.held == 0).await;
     world.holds(quiet.is_ok(), || format!("exchanges are left in flight: {quiet:?}"));
     let mut open = 0;
     for number in 0..CONVERSATIONS {
-        let mine = proxy.open_calls(&application::name(number)).await;
+        let record = proxy.settled_record(&application::name(number)).await;
+        let under_way = record.under_way;
+        world.holds(under_way == 0, || format!("{number} has {under_way} exchanges under way"));
+        let mine = record.open_calls;
         world.holds(mine == 0 || number % 2 == 1, || format!("{number} has {mine} calls open"));
         open += mine;
     }

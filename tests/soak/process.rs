@@ -33,6 +33,12 @@ pub(crate) struct Sample {
     pub(crate) open_calls: i64,
 }
 
+/// A conversation's record, counted.
+pub(crate) struct Record {
+    pub(crate) open_calls: i64,
+    pub(crate) under_way: i64,
+}
+
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = self.resident as f64 / f64::from(1 << 20);
@@ -83,6 +89,19 @@ impl Process {
         self.settles(5, |sample| sample.in_flight == 0).await.unwrap();
     }
 
+    /// The process when nothing happens. Connections of ours take a moment to close, so the least of
+    /// several samples tells.
+    pub(crate) async fn idle(&self) -> Sample {
+        let mut least = self.sample().await;
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let sample = self.sample().await;
+            least.sockets = least.sockets.min(sample.sockets);
+            least.runtime_tasks = least.runtime_tasks.min(sample.runtime_tasks);
+        }
+        least
+    }
+
     /// The process now.
     pub(crate) async fn sample(&self) -> Sample {
         let metrics = self.ask(Method::GET, &format!("{}/metrics", self.admin), "").await;
@@ -123,13 +142,31 @@ impl Process {
         }
     }
 
-    /// How many calls of a conversation its record says are open.
-    pub(crate) async fn open_calls(&self, conversation: &str) -> i64 {
+    /// The record of a conversation once no exchange is under way, or after a while.
+    pub(crate) async fn settled_record(&self, conversation: &str) -> Record {
+        let end = Instant::now() + Duration::from_secs(2);
+        loop {
+            let record = self.record(conversation).await;
+            if record.under_way == 0 || Instant::now() > end {
+                return record;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn record(&self, conversation: &str) -> Record {
         let url = format!("{}/guard/v1/conversations/{conversation}", self.url);
         let record = self.ask(Method::GET, &url, "").await.unwrap();
         let record: Value = serde_json::from_str(&record).unwrap();
-        let calls = record["calls"].as_array().unwrap();
-        calls.iter().filter(|call| call["state"] == "open").count().try_into().unwrap()
+        let count = |list: &str, states: &[&str]| {
+            let all = record[list].as_array().unwrap().iter();
+            let such = all.filter(|one| states.contains(&one["state"].as_str().unwrap()));
+            such.count().try_into().unwrap()
+        };
+        Record {
+            open_calls: count("calls", &["open"]),
+            under_way: count("exchanges", &["in_flight", "settled"]),
+        }
     }
 
     /// The user of a conversation moves on.
