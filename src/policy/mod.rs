@@ -12,6 +12,7 @@ mod raw;
 mod resolve;
 mod section;
 mod show;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -24,6 +25,7 @@ pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 
 use crate::guard::verdict;
 use crate::ledger;
+use crate::store::embedded::Durability;
 use http::{HeaderName, Uri};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -201,6 +203,26 @@ pub struct Tool {
 pub enum StoreKind {
     /// In this process: lost at its end.
     Memory,
+    /// In this process and on its disk.
+    Embedded {
+        /// The data directory.
+        path: PathBuf,
+        /// Where the key of the digests is kept; `None`: in the data directory.
+        key_file: Option<PathBuf>,
+        /// What an outcome survives.
+        durability: Durability,
+    },
+}
+
+impl std::fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StoreKind::Memory => f.write_str("memory"),
+            StoreKind::Embedded { path, durability, .. } => {
+                write!(f, "embedded:{} ({})", path.display(), durability.as_str())
+            }
+        }
+    }
 }
 
 /// How logs are written.
@@ -231,7 +253,11 @@ impl Default for Policy {
             notices: Notices::default(),
             tools: Tools::default(),
             routes_pass: Vec::new(),
-            store: StoreKind::Memory,
+            store: StoreKind::Embedded {
+                path: PathBuf::from(".tigertally"),
+                key_file: None,
+                durability: Durability::Process,
+            },
             log_format: LogFormat::Pretty,
         }
     }

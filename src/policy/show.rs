@@ -156,8 +156,16 @@ impl Page {
         self.section("auth");
         self.text("mode", "none");
         self.section("store");
-        match policy.store {
+        match &policy.store {
             StoreKind::Memory => self.text("kind", "memory"),
+            StoreKind::Embedded { path, key_file, durability } => {
+                self.text("kind", "embedded");
+                self.text("path", &path.to_string_lossy());
+                if let Some(file) = key_file {
+                    self.text("key_file", &file.to_string_lossy());
+                }
+                self.text("durability", durability.as_str());
+            }
         }
         self.section("telemetry");
         match policy.log_format {
