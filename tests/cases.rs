@@ -8,6 +8,7 @@
 
 mod gateway;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use gateway::{Answer, Gateway, Reply, Upstream};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -248,7 +249,7 @@ fn segments(input: &RawValue) -> Vec<Vec<u8>> {
         Stream::Payloads(all) => all.iter().map(|p| format!("data: {p}\n\n").into()).collect(),
         Stream::Raw { raw_segments } => raw_segments.into_iter().map(Into::into).collect(),
         Stream::Encoded { raw_segments_b64 } => {
-            raw_segments_b64.iter().map(|text| gateway::base64(text)).collect()
+            raw_segments_b64.iter().map(|text| BASE64_STANDARD.decode(text).unwrap()).collect()
         }
     }
 }

@@ -240,21 +240,3 @@ impl fmt::Display for Answer {
         write!(f, "{} {body}", self.status)
     }
 }
-
-/// Decodes padded base64 (RFC 4648 section 4); the cases hold nothing else.
-pub(crate) fn base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = Vec::new();
-    let (mut held, mut bits) = (0u32, 0);
-    for letter in text.bytes().filter(|letter| *letter != b'=') {
-        let sextet = ALPHABET.iter().position(|known| *known == letter).expect("base64");
-        held = (held << 6) | u32::try_from(sextet).unwrap();
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-            held &= (1 << bits) - 1;
-        }
-    }
-    bytes
-}
