@@ -1,4 +1,7 @@
 //! Faults: one thing wrong, at a place, with a stable code.
+//!
+//! What a fault tells ends up in answers, logs and the client's own error handling. So it holds no
+//! argument and no result, its texts are short and on one line, and there is an end to how many are told.
 
 /// Stable codes of everything that can be wrong with an exchange. The names are a contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -187,4 +190,67 @@ pub struct Fault {
     pub tool_call_id: Option<String>,
     /// The way out, in words.
     pub recovery: &'static str,
+}
+
+/// Faults as they are found, bounded per code: a body full of faults must not swell into a larger
+/// answer, and no code may crowd out another.
+#[derive(Debug)]
+pub(super) struct Faults {
+    list: Vec<Fault>,
+    counts: [usize; Code::ALL.len()],
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults { list: Vec::new(), counts: [0; Code::ALL.len()] }
+    }
+}
+
+impl Faults {
+    /// More faults of one code than these are not told.
+    pub(super) const PER_CODE: usize = 256;
+
+    /// Tells a fault of this code, and gives its place among those told; `None` when enough are.
+    pub(super) fn add(&mut self, code: Code, fault: impl FnOnce() -> Fault) -> Option<usize> {
+        let count = &mut self.counts[code as usize];
+        if *count >= Self::PER_CODE {
+            return None;
+        }
+        *count += 1;
+        self.list.push(fault());
+        Some(self.list.len() - 1)
+    }
+
+    /// One of those told, to add to it.
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Fault> {
+        self.list.get_mut(at)
+    }
+
+    /// All of them, in the order they were found.
+    pub(super) fn into_list(self) -> Vec<Fault> {
+        self.list
+    }
+}
+
+/// An id or a name as a text may hold it that ends up in logs: on one line, and not endless.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 128;
+    let mut shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_stays_on_its_line_and_ends() {
+        assert_eq!(shown("functions.get:0"), "functions.get:0");
+        assert_eq!(shown("über\u{202e}\n"), "über\\u{202e}\\n");
+        assert_eq!(shown(&"x".repeat(128)), "x".repeat(128));
+        assert_eq!(shown(&"x".repeat(129)), "x".repeat(128) + "…");
+    }
 }

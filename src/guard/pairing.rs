@@ -12,7 +12,7 @@
 mod wording;
 
 use super::arguments::arguments_object;
-use super::fault::{Code, Fault};
+use super::fault::{Code, Fault, Faults};
 use super::slots::Slots;
 use crate::wire::json::Field;
 use crate::wire::request::{ChatRequest, Message, ToolCall};
@@ -137,13 +137,15 @@ impl<'a> Walk<'a> {
         let Some(slot) = latest.slots.find(&id) else {
             let assistant = latest.run.assistant;
             let fault = || wording::unknown_result_id(index, assistant, &id);
-            return self.faults.add(Code::UnknownResultId, fault);
+            self.faults.add(Code::UnknownResultId, fault);
+            return;
         };
         slot.answers += 1;
         if slot.answers > slot.calls {
             let first = slot.answered_by;
             let fault = || wording::repeated_result(index, first, &id);
-            return self.faults.add(Code::RepeatedResult, fault);
+            self.faults.add(Code::RepeatedResult, fault);
+            return;
         }
         if slot.answers == 1 {
             slot.answered_by = index;
@@ -181,7 +183,7 @@ impl<'a> Walk<'a> {
             latest.run.live = live;
             self.runs.push(latest.run);
         }
-        Pairing { runs: self.runs, faults: self.faults.list }
+        Pairing { runs: self.runs, faults: self.faults.into_list() }
     }
 
     fn arguments(&mut self, index: usize, position: usize, call: &ToolCall<'_>) {
@@ -211,10 +213,9 @@ impl<'a> Walk<'a> {
             let waits = latest.slots.find(id.as_deref()?)?.answers == 0;
             waits.then_some((latest.run.assistant, latest.closed_by?))
         });
-        let told = self.faults.list.len();
         let fault = || wording::orphan_result(index, id.as_deref(), closed);
-        self.faults.add(Code::OrphanResult, fault);
-        if let (None, Some(id), true) = (closed, id, self.faults.list.len() > told) {
+        let told = self.faults.add(Code::OrphanResult, fault);
+        if let (None, Some(id), Some(told)) = (closed, id, told) {
             self.early.insert(id, told);
         }
     }
@@ -224,7 +225,7 @@ impl<'a> Walk<'a> {
         if self.early.is_empty() {
             return;
         }
-        if let Some(orphan) = self.early.remove(id).and_then(|at| self.faults.list.get_mut(at)) {
+        if let Some(orphan) = self.early.remove(id).and_then(|at| self.faults.get_mut(at)) {
             wording::call_stands_later(orphan, index);
         }
     }
@@ -233,31 +234,6 @@ impl<'a> Walk<'a> {
 /// An id that can pair: two empties do not.
 fn id(field: Field<'_>) -> Option<Cow<'_, str>> {
     field.text().filter(|text| !text.is_empty()).map(|text| text.decode())
-}
-
-/// The faults told so far.
-struct Faults {
-    list: Vec<Fault>,
-    counts: [usize; Code::ALL.len()],
-}
-
-impl Default for Faults {
-    fn default() -> Self {
-        Faults { list: Vec::new(), counts: [0; Code::ALL.len()] }
-    }
-}
-
-impl Faults {
-    /// More faults of one code than these are not told.
-    const PER_CODE: usize = 256;
-
-    fn add(&mut self, code: Code, fault: impl FnOnce() -> Fault) {
-        let count = &mut self.counts[code as usize];
-        if *count < Self::PER_CODE {
-            *count += 1;
-            self.list.push(fault());
-        }
-    }
 }
 
 #[cfg(test)]

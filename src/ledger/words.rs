@@ -4,7 +4,7 @@
 
 use super::event::Pair;
 use super::lanes::Limit;
-use crate::guard::fault::{Code, Fault};
+use crate::guard::fault::{Code, Fault, shown};
 
 /// A fault about one result of a list.
 #[must_use]
@@ -16,7 +16,7 @@ pub(super) fn about(code: Code, pair: &Pair) -> Fault {
 #[must_use]
 pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
     let (what, recovery) = result_words(code);
-    let message = format!("Result for tool call '{}': {what}", id.escape_debug());
+    let message = format!("Result for tool call '{}': {what}", shown(id));
     Fault { code, param, message, tool_call_id: Some(id.to_owned()), recovery }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
 pub(super) fn edited(pair: &Pair) -> Fault {
     let message = format!(
         "The arguments of tool call '{}' are not those that the model proposed; this tool's settings allow edits.",
-        pair.id.escape_debug()
+        shown(&pair.id)
     );
     let recovery = "Nothing needs to be done: this is a note.";
     let tool_call_id = Some(pair.id.to_string());
@@ -86,7 +86,7 @@ pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {
         param: format!("choices[{choice}].message.tool_calls[{at}]"),
         message: format!(
             "Tool call '{}' repeats a write whose outcome is unknown: it may have taken effect already.",
-            id.escape_debug()
+            shown(id)
         ),
         tool_call_id: Some(id.to_owned()),
         recovery: "Look the write up in its service. Report its late result, or settle it by its operation key in the control API; then ask again.",

@@ -9,8 +9,6 @@ use super::scan::Scanner;
 pub struct ToolCall<'a> {
     /// `id`
     pub id: Field<'a>,
-    /// `type`; absent means `function`.
-    pub kind: Field<'a>,
     /// `function.name` (or `custom.name`)
     pub name: Field<'a>,
     /// `function.arguments` (or `custom.input`)
@@ -57,7 +55,6 @@ pub(super) fn read<'a>(
     value.object(|value, key| {
         match (key, value.kind()?) {
             ("id", _) => call.id = value.field()?,
-            ("type", _) => call.kind = value.field()?,
             ("index", _) => index(value)?,
             ("function" | "custom", Kind::Object) => {
                 bodies += 1;

@@ -38,8 +38,6 @@ pub struct Fragment<'a> {
     pub index: Option<u64>,
     /// `id`
     pub id: Field<'a>,
-    /// `type`
-    pub kind: Field<'a>,
     /// `function.name` (or `custom.name`)
     pub name: Field<'a>,
     /// `function.arguments` (or `custom.input`)
@@ -118,8 +116,8 @@ fn fragment<'a>(value: &mut Scanner<'a>) -> Result<Fragment<'a>, BodyFault> {
 
 impl<'a> Fragment<'a> {
     fn new(call: ToolCall<'a>, index: Option<u64>) -> Self {
-        let ToolCall { id, kind, name, arguments, custom } = call;
-        Fragment { index, id, kind, name, arguments, custom }
+        let ToolCall { id, name, arguments, custom } = call;
+        Fragment { index, id, name, arguments, custom }
     }
 }
 

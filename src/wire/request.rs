@@ -12,8 +12,6 @@ pub use super::scan::Span;
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
 pub struct ChatRequest<'a> {
-    /// The whole body.
-    pub body: &'a str,
     /// Offset right after the opening brace: where a member may be spliced in.
     pub splice_at: usize,
     /// The message list.
@@ -96,7 +94,7 @@ impl<'a> ChatRequest<'a> {
         if scanner.kind()? != Kind::Object {
             return Err(BodyFault::shape(scanner.offset(), "the body must be an object"));
         }
-        let mut request = ChatRequest::empty(body, scanner.offset() + 1, max_depth);
+        let mut request = ChatRequest::empty(scanner.offset() + 1, max_depth);
         let mut has_messages = false;
         scanner.object(|value, key| {
             has_messages |= key == "messages";
@@ -109,9 +107,8 @@ impl<'a> ChatRequest<'a> {
         Ok(request)
     }
 
-    fn empty(body: &'a str, splice_at: usize, max_depth: usize) -> Self {
+    fn empty(splice_at: usize, max_depth: usize) -> Self {
         ChatRequest {
-            body,
             splice_at,
             messages: Vec::new(),
             tools_raw: None,

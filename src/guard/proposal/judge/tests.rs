@@ -294,8 +294,6 @@ fn faults_hold_no_argument() {
     let told = format!("{found:?}");
     assert!(!told.contains("s3cret") && !told.contains("77001"), "{told}");
     assert!(told.contains("`id` must be of type string"), "{told}");
-    let long = shown(&"x\n".repeat(500));
-    assert!(long.len() < 200 && !long.contains('\n'), "{long}");
 }
 
 #[test]
