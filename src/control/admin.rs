@@ -6,8 +6,8 @@
 
 use crate::policy;
 use crate::proxy::Gateway;
-use crate::proxy::splice::Segments;
-use crate::proxy::upstream::UpBody;
+use crate::proxy::exchange;
+use crate::proxy::pool::UpBody;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -122,13 +122,8 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
     let body = json!({
         "ready": ready, "store": store, "upstream": upstream, "draining": draining,
     });
-    let mut response = Response::new(Body::from(body.to_string()));
-    if !ready {
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    }
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    exchange::json(status, body.to_string())
 }
 
 impl Admin {
@@ -151,8 +146,7 @@ impl Admin {
     }
 
     async fn probe(&self, uri: Uri, key: Option<&HeaderValue>) -> bool {
-        let empty = UpBody::Judged(Segments::new(&Bytes::new(), Vec::new()));
-        let mut request = http::Request::new(empty);
+        let mut request = http::Request::new(UpBody::whole(&Bytes::new()));
         *request.uri_mut() = uri;
         if let Some(key) = key {
             request.headers_mut().insert(header::AUTHORIZATION, key.clone());

@@ -7,11 +7,12 @@ use crate::ledger::digest::Digest;
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome, Refused, Transition};
 use crate::policy::Policy;
 use crate::proxy::Gateway;
-use crate::proxy::admission::{conversation_key, echoes, result_content, store_failed};
+use crate::proxy::body::too_large;
 use crate::proxy::exchange;
-use crate::proxy::headers::MAX_GENERATION;
+use crate::proxy::headers::{MAX_GENERATION, is_conversation_id};
 use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
+use crate::proxy::question::{Content, conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
 use crate::proxy::router::Target;
 use crate::store::ConversationKey;
@@ -20,7 +21,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::routing::{get, post};
-use http::{HeaderValue, Response, header};
+use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -51,7 +52,7 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn new(gateway: &'a Gateway, policy: &'a Policy, id: &str) -> Result<Self, Box<Refusal>> {
-        if id.is_empty() || id.len() > 256 || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !is_conversation_id(id) {
             return Err(Box::new(Refusal::plain(
                 Code::ConversationInvalid,
                 "A conversation's id is 1 to 256 visible ASCII characters.",
@@ -68,20 +69,17 @@ impl<'a> Call<'a> {
         let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
         applied
             .map(|Transition { outcome, .. }| outcome)
-            .map_err(|error| Box::new(store_failed(&error)))
+            .map_err(|error| Box::new(Refusal::of_store(&error)))
     }
 
     fn digest_of(&self, idempotency_key: Option<Vec<u8>>) -> Option<Digest> {
         let key = self.gateway.store().digest_key();
-        idempotency_key.map(|text| key.bytes("idempotency", &text))
+        idempotency_key.map(|text| idempotency(key, &text))
     }
 }
 
 fn refused(refused: Refused) -> Box<Refusal> {
-    let mut refusal = Refusal::of_request(refused.faults);
-    refusal.notes = refused.notes;
-    refusal.generation = refused.generation;
-    Box::new(refusal)
+    Box::new(Refusal::of_ledger(refused))
 }
 
 fn unexpected() -> Box<Refusal> {
@@ -184,12 +182,10 @@ async fn question(
     idempotency: Option<Vec<u8>>,
 ) -> Result<Decide, Box<Refusal>> {
     let key = call.gateway.store().digest_key();
-    let raw = body.content.get();
-    let content = result_content(raw);
     let mut declared = None;
-    if content.is_some() && !call.policy.tools.each.is_empty() {
+    if !call.policy.tools.each.is_empty() {
         let known = call.gateway.store().read(&call.key).await;
-        let known = known.map_err(|error| Box::new(store_failed(&error)))?;
+        let known = known.map_err(|error| Box::new(Refusal::of_store(&error)))?;
         let tool = known.and_then(|conversation| {
             let proposal = conversation.calls().with_id(&body.tool_call_id).next()?;
             let at = proposal.call(&body.tool_call_id, None)?;
@@ -197,17 +193,15 @@ async fn question(
         });
         declared = tool.and_then(|tool| call.policy.tools.each.get(&*tool));
     }
+    let content = Content::read(key, body.content.get(), closings, declared);
     Ok(Decide {
         exchange,
         generation: body.generation,
         id: body.tool_call_id.as_str().into(),
         name: body.name.as_deref().map(Into::into),
-        result: key.json("result", raw),
-        closing: content.as_deref().is_some_and(|text| closings.contains(text)),
-        echoes: match (&content, declared) {
-            (Some(content), Some(tool)) => echoes(key, content, &tool.echo),
-            _ => Vec::new(),
-        },
+        result: content.result,
+        closing: content.closing,
+        echoes: content.echoes,
         attempt: body.attempt,
         idempotency: call.digest_of(idempotency),
     })
@@ -223,7 +217,7 @@ async fn read(
     let asked: Asked = async {
         let call = Call::new(&gateway, &settings.policy, &id)?;
         let known = gateway.store().read(&call.key).await;
-        let known = known.map_err(|error| Box::new(store_failed(&error)))?;
+        let known = known.map_err(|error| Box::new(Refusal::of_store(&error)))?;
         Ok((record::of(&id, known.as_ref()), None))
     }
     .await;
@@ -240,7 +234,7 @@ async fn forget(
     let asked: Asked = async {
         let call = Call::new(&gateway, &settings.policy, &id)?;
         let removed = gateway.store().remove(&call.key).await;
-        let removed = removed.map_err(|error| Box::new(store_failed(&error)))?;
+        let removed = removed.map_err(|error| Box::new(Refusal::of_store(&error)))?;
         Ok((json!({ "conversation": id, "forgotten": removed }), None))
     }
     .await;
@@ -259,11 +253,9 @@ fn answer(asked: Asked, journal: &mut Journal) -> Response<Body> {
         Ok((value, generation)) => {
             journal.stamp.generation = generation;
             journal.ends(ExchangeOutcome::Delivered);
-            journal.answers(http::StatusCode::OK);
-            let mut response = Response::new(Body::from(value.to_string()));
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            journal.stamp.passed(headers, &[]);
+            journal.answers(StatusCode::OK);
+            let mut response = exchange::json(StatusCode::OK, value.to_string());
+            journal.stamp.passed(response.headers_mut(), &[]);
             response
         }
     }
@@ -291,10 +283,7 @@ async fn read_json<T: DeserializeOwned>(
     let bytes = match collected {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(Box::new(Refusal::plain(
-                Code::BodyTooLarge,
-                format!("The body is larger than {} bytes (limits.body_bytes).", limits.body_bytes),
-            )));
+            return Err(too_large(limits));
         }
         Ok(Err(_)) | Err(_) => {
             return Err(Box::new(Refusal::plain(Code::BodyInvalid, "The body did not arrive.")));

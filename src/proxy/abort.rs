@@ -5,8 +5,7 @@
 //! a client's own short `rid` could abort strangers' work, so only ids that we minted are ever named.
 //! Fire and forget, bounded, counted.
 
-use super::splice::Segments;
-use super::upstream::{HttpClient, UpBody};
+use super::pool::{HttpClient, UpBody};
 use crate::telemetry::{AbortOutcome, Metrics};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
@@ -86,7 +85,7 @@ impl Aborter {
             return;
         };
         let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
-        let mut request = Request::new(UpBody::Judged(Segments::new(&body, Vec::new())));
+        let mut request = Request::new(UpBody::whole(&body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();

@@ -1,6 +1,7 @@
 //! A whole response: read to its end, judged, settled, then sent down as it came.
 
 use super::admission::Passage;
+use super::body::Gathering;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::journal::Journal;
@@ -11,7 +12,7 @@ use crate::guard::proposal::Proposal;
 use crate::ledger::event::Ending;
 use crate::telemetry::ExchangeOutcome;
 use crate::wire::completion::Completion;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -89,8 +90,7 @@ async fn collect(
     upcall: &mut Upcall,
 ) -> Result<Bytes, Stopped> {
     let limit = settings.policy.limits.body_bytes;
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
+    let mut gathered = Gathering::new(limit, upcall.size_hint().lower());
     poll_fn(|cx| {
         if let Poll::Ready(code) = passage.poll_unwanted(cx, &settings.policy) {
             return Poll::Ready(Err(Stopped::unwanted(code)));
@@ -101,28 +101,18 @@ async fn collect(
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Ready(Some(Err(broken))) => return Poll::Ready(Err(stopped(broken))),
                 Poll::Ready(Some(Ok(data))) => {
-                    let length = first.as_ref().map_or(0, Bytes::len).max(rest.len());
-                    if length + data.len() > limit {
+                    if !gathered.take(data) {
                         return Poll::Ready(Err(Stopped::upstream(
                             Code::UpstreamInvalid,
                             "The upstream's answer is larger than limits.body_bytes.",
                         )));
-                    }
-                    match &first {
-                        None => first = Some(data),
-                        Some(begin) => {
-                            if rest.is_empty() {
-                                rest.extend_from_slice(begin);
-                            }
-                            rest.extend_from_slice(&data);
-                        }
                     }
                 }
             }
         }
     })
     .await?;
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+    Ok(gathered.whole())
 }
 
 /// A whole body on its way down. Its exchange is delivered when its bytes are handed over.

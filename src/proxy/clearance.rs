@@ -2,10 +2,10 @@
 //!
 //! `Cleared` is a proof: only [`clear`] makes one, and nothing goes up the guarded route without it.
 
-use super::admission;
 use super::gateway::Gateway;
 use super::gateway::Settings;
 use super::headers::Standing;
+use super::question;
 use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::offer::Offer;
@@ -73,7 +73,7 @@ pub fn clear(
     let admit = standing
         .conversation
         .is_some()
-        .then(|| admission::event(gateway, settings, standing, exchange, &request, &pairing));
+        .then(|| question::event(gateway, settings, standing, exchange, &request, &pairing));
     let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,

@@ -9,11 +9,11 @@ use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
 use super::identity::Principal;
 use super::journal::Journal;
+use super::pool::UpBody;
 use super::refusal::Refusal;
 use super::relay::Relay;
 use super::release::Stopped;
-use super::splice::Segments;
-use super::upstream::{UpBody, Upcall};
+use super::upstream::Upcall;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{Ending, ExchangeId};
 use crate::telemetry::{ExchangeOutcome, Route};
@@ -92,14 +92,21 @@ pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
         journal.stamp.generation = Some(generation);
     }
     journal.refuses(refusal);
-    let mut response = Response::new(Body::from(refusal.body()));
-    *response.status_mut() = refusal.status();
+    let mut response = json(refusal.status(), refusal.body());
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     journal.stamp.refused(headers, refusal);
     if refusal.code() == Code::Draining {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
+}
+
+/// An answer in our own words.
+pub fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
 }
 
@@ -290,8 +297,7 @@ async fn opaque(
     body: Bytes,
     notes: Vec<Fault>,
 ) -> Result<Going, Box<Refusal>> {
-    let body = UpBody::Judged(Segments::new(&body, Vec::new()));
-    let mut upcall = forward::pass(gateway, settings, parts, body)?;
+    let mut upcall = forward::pass(gateway, settings, parts, UpBody::whole(&body))?;
     journal.goes_up(None);
     match poll_fn(|cx| upcall.poll_head(cx)).await {
         Ok(head) => {

@@ -6,9 +6,11 @@ use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::headers;
+use super::pool::UpBody;
+use super::question::result_text;
 use super::refusal::Refusal;
 use super::splice::{Segments, Splice, offset_in};
-use super::upstream::{UpBody, Upcall};
+use super::upstream::Upcall;
 use crate::guard::fault::Code;
 use crate::guard::pairing;
 use crate::ledger::event::{Notice, Substitution};
@@ -117,7 +119,7 @@ fn substitute(
         && before.messages.len() == after.messages.len();
     let placed = substitutions.iter().all(|substitution| {
         after.messages.get(substitution.message).is_some_and(|message| {
-            message.content.and_then(|span| super::admission::result_content(span.raw)).as_deref()
+            message.content.and_then(|span| result_text(span.raw)).as_deref()
                 == Some(notice_text(policy, substitution.notice))
         })
     });

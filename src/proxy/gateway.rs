@@ -1,8 +1,9 @@
 //! What all exchanges of one running proxy share.
 
 use super::abort::Aborter;
-use super::flight::Flights;
-use super::upstream::{self, HttpClient, Patience};
+use super::flights::Flights;
+use super::pool::{self, HttpClient};
+use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
 use crate::ledger::event::{Event, Replica, Transition};
@@ -152,7 +153,7 @@ impl Gateway {
         let settings = Settings::new(policy)?;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
-        let client = upstream::client(settings.policy.upstream.connect_timeout);
+        let client = pool::client(settings.policy.upstream.connect_timeout);
         let abort_uri = settings
             .upstream_uri(&PathAndQuery::from_static("/abort_request"))
             .ok_or(StartError::UpstreamUrl)?;

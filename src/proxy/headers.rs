@@ -100,6 +100,12 @@ fn is_visible(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic)
 }
 
+/// Whether a text can name a conversation: 1 to 256 visible ASCII characters.
+#[must_use]
+pub fn is_conversation_id(text: &str) -> bool {
+    text.len() <= 256 && is_visible(text.as_bytes())
+}
+
 /// What a client says about where its request belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -140,9 +146,7 @@ fn conversation(headers: &HeaderMap, policy: &Policy) -> Result<Option<String>, 
     let mut found: Option<String> = None;
     for name in &policy.conversation_headers {
         for value in headers.get_all(name) {
-            let Some(text) =
-                value.to_str().ok().filter(|text| is_visible(text.as_bytes()) && text.len() <= 256)
-            else {
+            let Some(text) = value.to_str().ok().filter(|text| is_conversation_id(text)) else {
                 return refuse(
                     name.as_str(),
                     "The conversation header must be 1 to 256 visible ASCII characters.",

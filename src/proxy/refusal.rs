@@ -5,6 +5,8 @@
 //! twice. 5xx is kept for real failures, where a retry is right.
 
 use crate::guard::fault::{Code, Fault};
+use crate::ledger::event::Refused;
+use crate::store::StoreError;
 use crate::wire::envelope;
 use bytes::Bytes;
 use http::StatusCode;
@@ -42,6 +44,27 @@ impl Refusal {
     #[must_use]
     pub fn of_response(faults: Vec<Fault>) -> Self {
         Refusal { faults, notes: Vec::new(), direction: Direction::Response, generation: None }
+    }
+
+    /// Of a request, by the ledger.
+    #[must_use]
+    pub fn of_ledger(refused: Refused) -> Self {
+        let Refused { faults, notes, generation } = refused;
+        Refusal { notes, generation, ..Refusal::of_request(faults) }
+    }
+
+    /// Because the store did not do it.
+    #[must_use]
+    pub fn of_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full => Refusal::plain(
+                Code::Overloaded,
+                "This principal holds as many conversations as it may; try again later.",
+            ),
+            StoreError::Unavailable(_) => {
+                Refusal::plain(Code::StoreUnavailable, "The store of conversations is unavailable.")
+            }
+        }
     }
 
     /// For one fault of the exchange as a whole.

@@ -3,9 +3,10 @@
 //! [`Judged`] is made by the rules only, [`Released`] by the ledger's yes to a `Judged` only (or at once, when
 //! nothing of the exchange is remembered). Calls leave through functions that take a `Released`.
 
-use super::admission::{Passage, echoes, store_failed};
+use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
+use super::question::echoes;
 use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
@@ -158,7 +159,7 @@ impl Judged {
                 }
                 Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
                 Err(error) => Err(Stopped {
-                    refusal: Box::new(store_failed(&error)),
+                    refusal: Box::new(Refusal::of_store(&error)),
                     ending: Ending::UpstreamFailed,
                 }),
             }

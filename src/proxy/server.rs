@@ -5,7 +5,8 @@
 //! `limits.drain_timeout`, the connections close.
 
 use super::exchange;
-use super::flight::Flights;
+use super::flight;
+use super::flights::Flights;
 use super::gateway::{Gateway, StartError};
 use super::router::Target;
 use crate::policy::Policy;
@@ -13,7 +14,7 @@ use crate::store::Store;
 use crate::telemetry::{Metrics, Route};
 use axum::Router;
 use axum::body::Body;
-use http::{HeaderValue, Request, Response, header};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -129,7 +130,7 @@ impl Running {
         gateway.spawn(port(limits.connections, &running.stop_accepting).serve(client, front));
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
-        gateway.spawn(Flights::look_after(Arc::clone(&gateway), running.cut.clone()));
+        gateway.spawn(flight::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
     }
 
@@ -304,10 +305,7 @@ impl Service<Request<Incoming>> for Front {
             Target::Models => ok(exchange::unguarded(gateway, request, Route::Models)),
             Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass)),
             Target::Health => {
-                let mut response = Response::new(Body::from("{\"status\":\"ok\"}"));
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                ok(std::future::ready(response))
+                ok(std::future::ready(exchange::json(StatusCode::OK, r#"{"status":"ok"}"#)))
             }
             Target::Control => Box::pin(self.control.clone().oneshot(request.map(Body::new))),
             Target::Closed(message) => {

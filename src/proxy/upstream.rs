@@ -1,91 +1,23 @@
-//! The server behind: one pooled client, and one [`Upcall`] per exchange.
+//! The server behind, as one exchange meets it: an [`Upcall`].
 //!
 //! An upcall is a guard: as long as the upstream still works for it, dropping it aborts that work
 //! first and closes the connection after (see [`super::abort`]). Nothing is ever sent twice: the HTTP client
 //! itself tries again only when a pooled connection had broken before it took any of the request.
 
 use super::abort::{Aborter, Rid};
-use super::splice::Segments;
+use super::pool::{HttpClient, UpBody};
 use crate::guard::fault::Code;
 use bytes::Bytes;
 use http::{Request, response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::ResponseFuture;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-
-/// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
-/// connection that is being closed.
-const POOL_IDLE: Duration = Duration::from_secs(4);
-
-/// A body on its way up.
-#[derive(Debug)]
-pub enum UpBody {
-    /// The client's bytes, read whole and judged.
-    Judged(Segments),
-    /// A body that goes through unguarded, as it comes.
-    Streamed(Incoming),
-}
-
-impl Body for UpBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            UpBody::Judged(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
-            UpBody::Streamed(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            UpBody::Judged(body) => body.is_end_stream(),
-            UpBody::Streamed(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            UpBody::Judged(body) => body.size_hint(),
-            UpBody::Streamed(body) => body.size_hint(),
-        }
-    }
-}
-
-/// The pooled HTTP client.
-pub type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
-
-/// A client that keeps connections to one upstream. It reads no proxy settings from the environment.
-#[must_use]
-pub fn client(connect_timeout: Duration) -> HttpClient {
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect_timeout));
-    http.enforce_http(false);
-    let https = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_timer(TokioTimer::new())
-        .build(https)
-}
 
 /// The upstream did not give what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
