@@ -132,15 +132,20 @@ impl Proposal {
             .position(|call| *call.id == *id && choice.is_none_or(|choice| call.choice == choice))
     }
 
-    /// The first choice that holds all these ids.
+    /// The choice that these pairs answer: the one whose calls they are, else the first that holds all
+    /// their ids (choices may use the same ids).
     #[must_use]
     pub fn choice_of(&self, pairs: &[Pair]) -> Option<u64> {
         let first = pairs.first()?;
-        self.calls
-            .iter()
-            .filter(|call| call.id == first.id)
-            .map(|call| call.choice)
-            .find(|choice| pairs.iter().all(|pair| self.call(&pair.id, Some(*choice)).is_some()))
+        let choices =
+            || self.calls.iter().filter(|call| call.id == first.id).map(|call| call.choice);
+        let holds = |choice: u64, same: bool| {
+            pairs.iter().all(|pair| {
+                let at = self.call(&pair.id, Some(choice));
+                at.is_some_and(|at| !same || self.calls[at].is(pair))
+            })
+        };
+        choices().find(|one| holds(*one, true)).or_else(|| choices().find(|one| holds(*one, false)))
     }
 
     /// Whether any of its calls is open.
