@@ -83,7 +83,9 @@ impl Conversation {
 
     /// An application asks before it runs a tool: is the call open, current and in time?
     pub(super) fn start(&mut self, start: &Start, step: &mut Step<'_>) -> Outcome {
-        let Some(place) = self.place(&start.id, start.generation) else {
+        let again = |call: &Call| call.started_by == Some(start.exchange);
+        let place = self.place_of(&start.id, start.generation, again);
+        let Some(place) = place.or_else(|| self.place(&start.id, start.generation)) else {
             return self.not_decided(Code::Unmatched, &start.id);
         };
         let Some(call) = self.call_at(place) else {
@@ -116,7 +118,12 @@ impl Conversation {
 
     /// Decides on one result now, in the same order as for a live run.
     pub(super) fn decide(&mut self, decide: &Decide, step: &mut Step<'_>) -> Outcome {
-        let place = self.place(&decide.id, decide.generation);
+        // Ids repeat: the same event again is about the call that it decided, not about the next open one.
+        let place = self
+            .place_of(&decide.id, decide.generation, |call| {
+                call.holds(decide.result) && decided_by(call, decide)
+            })
+            .or_else(|| self.place(&decide.id, decide.generation));
         let Some((place, call)) = place.and_then(|place| Some((place, self.call_at(place)?)))
         else {
             let tool = decide.name.clone().unwrap_or_default();
@@ -179,6 +186,15 @@ impl Conversation {
             .or_else(|| all().next())?;
         let at = proposal.call(id, None)?;
         Some(Place { seq: proposal.seq, at, current: current(proposal) })
+    }
+
+    /// The newest call of that id that `which` picks.
+    fn place_of(&self, id: &str, generation: u64, which: impl Fn(&Call) -> bool) -> Option<Place> {
+        self.calls.with_id(id).find_map(|one| {
+            let at = one.calls.iter().position(|call| *call.id == *id && which(call))?;
+            let current = one.generation == generation && self.lanes.current(one.lane, generation);
+            Some(Place { seq: one.seq, at, current })
+        })
     }
 
     fn call_at(&self, place: Place) -> Option<&Call> {
