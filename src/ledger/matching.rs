@@ -40,7 +40,14 @@ impl<'a> Judge<'a> {
             } else {
                 self.find_history(run, &claimed, at + 1 == runs.len())
             };
-            let Some(proposal) = found else { continue };
+            let Some(proposal) = found else {
+                // All that it could be is taken by later runs: then it is a copy of one of them.
+                let mut taken = self.register.holding(&run.pairs);
+                if let Some(of) = taken.find(|one| !run.live && claimed.contains(&one.seq)) {
+                    self.copy(of, run, &mut out);
+                }
+                continue;
+            };
             claimed.push(proposal.seq);
             if run.live {
                 self.live(proposal, run, &mut out);

@@ -78,7 +78,7 @@ impl Judge<'_> {
     /// Judges a live run.
     pub(super) fn live(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
         let current = self.lanes.current(of.lane, of.generation);
-        let (mut offered, mut recovers) = (false, false);
+        let mut recovers = false;
         for (at, call, pair) in calls_of(of, run) {
             let offer = Offer { of, at, call, pair, current };
             if self.repeat.is_some() {
@@ -87,13 +87,13 @@ impl Judge<'_> {
                 recovers |= !call.holds(pair.result);
                 self.answered(&offer, out);
             } else if call.state == CallState::Open {
-                offered = true;
                 self.open(&offer, out);
             } else if !pair.closing {
                 self.gone(&offer, out);
             }
         }
-        if offered {
+        if self.repeat.is_none() {
+            // What the run leaves out closes, even when nothing in the run itself was still open.
             out.offered.push(of.seq);
         }
         out.matched = Some(Matched { seq: of.seq, recovers });
@@ -118,6 +118,18 @@ impl Judge<'_> {
         }
         if offered {
             out.offered.push(of.seq);
+        }
+    }
+
+    /// A second copy of a run in one list. It decides nothing, but what is barred stays barred in every
+    /// copy.
+    pub(super) fn copy(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
+        let current = self.lanes.current(of.lane, of.generation);
+        for (at, call, pair) in calls_of(of, run) {
+            let barred = call.barred() && !pair.closing && !call.holds(pair.result);
+            if barred && call.tool == pair.tool {
+                self.barred(&Offer { of, at, call, pair, current }, out);
+            }
         }
     }
 
