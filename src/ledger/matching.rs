@@ -88,6 +88,11 @@ impl<'a> Judge<'a> {
                 .or_else(|| same().find(|one| one.open() && (own || last)))
                 .or_else(|| same().find(|one| !one.open()))
         });
+        // A second copy of a run that is taken is no pruned form of another one.
+        let mut held = self.register.holding(&run.pairs);
+        if whole.is_none() && held.any(|one| claimed.contains(&one.seq) && same_calls(one, run)) {
+            return None;
+        }
         whole.or_else(|| {
             [true, false].into_iter().find_map(|own| {
                 let pruned = || free(own).filter(|one| same_tools(one, run));
