@@ -1,6 +1,6 @@
 //! The client port's edges: routes, limits, draining, HTTP/2.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod rig;
 

@@ -1,10 +1,11 @@
 //! What passes the proxy, passes byte for byte and at once; what is refused never reaches the client.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod rig;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use rig::{
     Answer, Seen, Upstream, ask, chat, client, error, event, fragment, guard, next, policy, send,
     text,
@@ -12,13 +13,12 @@ use rig::{
 
 const ANSWER: &str = " {\"id\":\"x\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\\u4f60 hi\"},\"finish_reason\":\"stop\",\"odd\": 1.0e0}] }\n";
 
-/// A stream of these writes.
-fn events(writes: &[&str]) -> Answer {
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+/// The next answer is a stream of these writes.
+fn will_write(upstream: &Upstream, writes: &[&str]) {
+    let feed = upstream.will_stream();
     for write in writes {
-        tell.send(Bytes::copy_from_slice(write.as_bytes())).unwrap();
+        feed.send(Bytes::copy_from_slice(write.as_bytes())).unwrap();
     }
-    Answer::Stream(told)
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn refused_calls_never_reach_the_client() {
     let guard = guard(policy(&upstream)).await;
     for (code, tail) in cases {
         let greeting = event("{\"content\":\"One moment.\"}", None);
-        upstream.will(events(&[&greeting, &tail.concat()]));
+        will_write(&upstream, &[&greeting, &tail.concat()]);
         let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
         let (before, last) = got.trim_end().rsplit_once("data: ").unwrap();
         let text_only = tail.iter().take_while(|event| !event.contains("tool_calls"));
@@ -148,17 +148,95 @@ async fn refused_calls_never_reach_the_client() {
 }
 
 #[tokio::test]
-async fn an_answer_without_calls_that_never_finished_says_so() {
+async fn an_answer_that_never_finished_says_so_in_an_event_of_its_own() {
     let upstream = Upstream::start().await;
     let guard = guard(policy(&upstream)).await;
     let greeting = event("{\"content\":\"One mom\"}", None);
-    // The last event is not whole: an error event must not be glued to it.
-    upstream.will(events(&[&greeting, "data: {\"id\":\"x\",\"cho"]));
+    let torn = event("{\"content\":\"ent\"}", None).trim_end().to_owned();
+    for (last, code, passes) in [
+        ("", "truncated_stream", false),
+        ("data: {\"id\":\"x\",\"cho", "broken_stream", false),
+        (torn.as_str(), "truncated_stream", true),
+    ] {
+        will_write(&upstream, &[&greeting, last]);
+        let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+        let (before, error_event) = got.trim_end().rsplit_once("data: ").unwrap();
+        let wanted = if passes { greeting.clone() + last } else { greeting.clone() };
+        assert_eq!(before.trim_end(), wanted.trim_end(), "{code}");
+        // A blank line before it, so that it is an event of its own.
+        assert!(before.ends_with("\n\n"), "{code}");
+        assert_eq!(error(error_event)["code"], code);
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_brings_calls_along_is_no_way_around() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let call = r#"{"index":0,"id":"c","type":"function","function":{"name":"drop_table","arguments":"{}"}}"#;
+    let chunk = format!(
+        "data: {{\"error\":{{\"code\":500}},\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n"
+    );
+    will_write(&upstream, &[&chunk, "data: [DONE]\n\n"]);
     let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
-    let rest = got.strip_prefix(&greeting).unwrap();
-    let last = rest.strip_prefix("data: ").unwrap();
-    assert!(!rest.contains("\"cho"), "{got}");
-    assert!(["truncated_stream", "broken_stream"].contains(&error(last)["code"].as_str().unwrap()));
+    assert!(got.contains("broken_stream") && !got.contains("drop_table"), "{got}");
+    let whole = format!(
+        "{{\"error\":{{\"code\":500}},\"choices\":[{{\"index\":0,\"message\":{{\"tool_calls\":[{call}]}}}}]}}"
+    );
+    upstream.will(rig::json(&whole));
+    assert_eq!(send(&client(), chat(&guard, &[], ask(false))).await.status(), 422);
+    // An error object alone passes as it is.
+    upstream.will(rig::json("{\"error\":{\"code\":500}}"));
+    let response = send(&client(), chat(&guard, &[], ask(false))).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(text(response).await, "{\"error\":{\"code\":500}}");
+}
+
+#[tokio::test]
+async fn what_is_held_is_bounded_and_never_flushed() {
+    let upstream = Upstream::start().await;
+    let mut policy = policy(&upstream);
+    policy.limits.held_bytes = 2000;
+    let guard = guard(policy).await;
+    let head = fragment(Some("c"), Some("get_order"), "{\"order_id\":\"");
+    let piece = fragment(None, None, &"x".repeat(1000));
+    let endless = format!("data: {}", "x".repeat(3000));
+    for stream in [vec![head.as_str(), &piece, &piece], vec![endless.as_str()]] {
+        will_write(&upstream, &stream);
+        let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+        let got = got.strip_prefix("data: ").unwrap();
+        assert_eq!(error(got)["code"], "held_too_large");
+    }
+    // The same within the bound passes.
+    let end = fragment(None, None, "\"}") + &event("{}", Some("tool_calls"));
+    will_write(&upstream, &[&head, &end]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert_eq!(got, head + &end);
+}
+
+#[tokio::test]
+async fn while_a_stream_is_held_a_comment_keeps_the_connection_awake() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let feed = upstream.will_stream();
+    let mut body = send(&client(), chat(&guard, &[], ask(true))).await.into_body();
+    let greeting = event("{\"content\":\"Hm.\"}", None);
+    let head = fragment(Some("c"), Some("get_order"), "{\"order_id\":\"A\"}");
+    feed.send(Bytes::from(greeting.clone() + &head)).unwrap();
+    assert_eq!(next(&mut body).await.unwrap(), greeting);
+    // From here on the clock jumps to the next timer whenever everybody waits.
+    tokio::time::pause();
+    let comment = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    tokio::time::resume();
+    assert_eq!(comment, ":\n");
+    let end = event("{}", Some("tool_calls"));
+    feed.send(Bytes::from(end.clone())).unwrap();
+    drop(feed);
+    let mut got = String::new();
+    while let Some(bytes) = next(&mut body).await {
+        got.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    assert_eq!(got, head + &end);
 }
 
 #[tokio::test]
@@ -170,7 +248,7 @@ async fn after_an_error_of_the_upstream_held_calls_are_dropped_and_the_error_pas
     let usage = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{}}\n\n";
     let held = fragment(Some("call_1"), Some("get_order"), "{\"order_id\":\"A\"}");
     let done = "data: [DONE]\n\n";
-    upstream.will(events(&[&greeting, &held, failure, &held, usage, done]));
+    will_write(&upstream, &[&greeting, &held, failure, &held, usage, done]);
     let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
     assert_eq!(got, [greeting.as_str(), failure, usage, done].concat());
 }

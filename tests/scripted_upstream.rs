@@ -34,6 +34,7 @@ impl Upstream {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        #[expect(clippy::disallowed_methods, reason = "ends with the test's runtime")]
         tokio::spawn(serve(listener, Script::parse(SCRIPT).unwrap()));
         Upstream { url, client: Client::new() }
     }

@@ -1,6 +1,6 @@
 //! Tracked conversations end to end: what is no longer wanted is withheld, and a task's calls come back once.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod rig;
 

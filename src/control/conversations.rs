@@ -3,7 +3,8 @@
 
 use super::record;
 use crate::guard::fault::Code;
-use crate::ledger::event::{Decide, Event, Outcome, Refused, Transition};
+use crate::ledger::digest::Digest;
+use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome, Refused, Transition};
 use crate::policy::Policy;
 use crate::proxy::Gateway;
 use crate::proxy::admission::{conversation_key, echoes, result_content, store_failed};
@@ -69,6 +70,11 @@ impl<'a> Call<'a> {
             .map(|Transition { outcome, .. }| outcome)
             .map_err(|error| Box::new(store_failed(&error)))
     }
+
+    fn digest_of(&self, idempotency_key: Option<Vec<u8>>) -> Option<Digest> {
+        let key = self.gateway.store().digest_key();
+        idempotency_key.map(|text| key.bytes("idempotency", &text))
+    }
 }
 
 fn refused(refused: Refused) -> Box<Refusal> {
@@ -95,10 +101,16 @@ async fn advance(
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
+        let key = idempotency_key(&request);
         let body: AdvanceBody = read_json(request, &settings.policy).await?.unwrap_or_default();
         check_generation(body.generation)?;
         let call = Call::new(&gateway, &settings.policy, &id)?;
-        match call.apply(Event::Advance(body.generation)).await? {
+        let event = Advance {
+            exchange: journal.exchange(),
+            generation: body.generation,
+            idempotency: call.digest_of(key),
+        };
+        match call.apply(Event::Advance(event)).await? {
             Outcome::Advanced { generation, superseded, cancelled } => Ok((
                 json!({
                     "generation": generation,
@@ -132,14 +144,13 @@ async fn decide(
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
-        let idempotency =
-            request.headers().get("idempotency-key").map(|value| value.as_bytes().to_vec());
+        let key = idempotency_key(&request);
         let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(|| {
             Box::new(Refusal::plain(Code::BodyInvalid, "The body must be a JSON object."))
         })?;
         check_generation(Some(body.generation))?;
         let call = Call::new(&gateway, &settings.policy, &id)?;
-        let event = question(&call, &settings.closings, &body, idempotency).await?;
+        let event = question(&call, &settings.closings, &body, journal.exchange(), key).await?;
         match call.apply(Event::Decide(event)).await? {
             Outcome::Accepted { .. } => Ok((
                 json!({
@@ -160,11 +171,16 @@ async fn decide(
     answer(asked, &mut journal)
 }
 
+fn idempotency_key(request: &Request) -> Option<Vec<u8>> {
+    request.headers().get("idempotency-key").map(|value| value.as_bytes().to_vec())
+}
+
 /// The same digests that the later continuation will give.
 async fn question(
     call: &Call<'_>,
     closings: &std::collections::HashSet<String>,
     body: &ResultBody,
+    exchange: ExchangeId,
     idempotency: Option<Vec<u8>>,
 ) -> Result<Decide, Box<Refusal>> {
     let key = call.gateway.store().digest_key();
@@ -175,13 +191,14 @@ async fn question(
         let known = call.gateway.store().read(&call.key).await;
         let known = known.map_err(|error| Box::new(store_failed(&error)))?;
         let tool = known.and_then(|conversation| {
-            let proposal = conversation.calls().newest(&body.tool_call_id)?;
+            let proposal = conversation.calls().with_id(&body.tool_call_id).next()?;
             let at = proposal.call(&body.tool_call_id, None)?;
             proposal.calls.get(at).map(|call| call.tool.clone())
         });
         declared = tool.and_then(|tool| call.policy.tools.each.get(&*tool));
     }
     Ok(Decide {
+        exchange,
         generation: body.generation,
         id: body.tool_call_id.as_str().into(),
         name: body.name.as_deref().map(Into::into),
@@ -192,7 +209,7 @@ async fn question(
             _ => Vec::new(),
         },
         attempt: body.attempt,
-        idempotency: idempotency.map(|text| key.bytes("idempotency", &text)),
+        idempotency: call.digest_of(idempotency),
     })
 }
 

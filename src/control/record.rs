@@ -57,6 +57,7 @@ fn exchanges(conversation: &Conversation) -> Vec<Value> {
                 "kind": match exchange.kind {
                     Kind::Opening => "opening",
                     Kind::Continuation(_) => "continuation",
+                    Kind::Recovery(_) => "recovery",
                 },
                 "attempt": exchange.attempt,
                 "state": state,

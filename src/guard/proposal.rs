@@ -1,7 +1,7 @@
 //! What a model proposes: the calls of one answer, owned, however it came.
 //!
 //! A whole completion and an assembled stream end up as the same [`Proposal`], so that one set of
-//! rules ([`judge`]) decides on both and cannot differ between them.
+//! rules ([`judge()`]) decides on both and cannot differ between them.
 
 mod judge;
 

@@ -1,458 +1,284 @@
 //! A request asks to go up: which generation it belongs to, whether it repeats an earlier one, and what
 //! its results come to. First a plan is made that changes nothing; only when nothing refuses it is the
-//! plan carried out.
+//! plan carried out ([`super::launch`]).
 
 use super::Conversation;
-use super::calls::{CallState, Origin};
 use super::digest::Digest;
-use super::event::{
-    Admit, Admitted, Effects, ExchangeId, Fact, Millis, Outcome, Refused, Run, TaskOutcome,
-};
-use super::exchanges::{AdmittedOnce, Exchange, FlightState, Kind};
-use super::lanes::LaneKey;
-use super::results::{Judge, Judgement};
+use super::event::{Admit, ExchangeId, Fact, Outcome, Refused, Run, TaskOutcome};
+use super::exchanges::{Exchange, FlightState, Kind};
+use super::lanes::{Lane, LaneKey, Limit};
+use super::matching::Judge;
+use super::results::Judgement;
 use super::rules::Rules;
+use super::step::{Findings, Step};
 use super::words;
-use crate::guard::fault::{Code, Fault};
+use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
 /// What an admitted request will be.
-struct Plan {
+pub(super) struct Plan {
     /// Its lane; `None`: a new thread.
-    lane: Option<u32>,
+    pub(super) lane: Option<u32>,
     /// Whether it begins a new generation there.
-    advances: bool,
+    pub(super) advances: bool,
     /// What it does. `None`: it continues a run that is adopted.
-    kind: Option<Kind>,
+    pub(super) kind: Option<Kind>,
     /// The attempt before this one.
-    previous: Option<ExchangeId>,
+    pub(super) previous: Option<ExchangeId>,
+    /// Whether the client declared it a retry.
+    pub(super) declared: bool,
 }
 
-/// What a request is found to be, before its budget is looked at.
-struct Found {
-    plan: Plan,
-    faults: Vec<Fault>,
-    notes: Vec<Fault>,
+/// A request, with what is known of it before anything is judged.
+struct Question<'a> {
+    admit: &'a Admit,
+    rules: &'a Rules,
+    /// The header's lane, where the client counts.
+    header: Option<u32>,
+    /// The header's lane, or that of the thread.
+    own: Option<u32>,
+    /// `x-stainless-retry-count` > 0, or an `idempotency-key` seen before.
+    declared: bool,
 }
 
 impl Conversation {
-    pub(super) fn admit(
-        &mut self,
-        admit: &Admit,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
+    pub(super) fn admit(&mut self, admit: &Admit, step: &mut Step<'_>) -> Outcome {
         if let Some(known) = self.exchanges.get(admit.exchange) {
             return Outcome::Admitted(known.admitted.0.clone());
         }
-        let mut notes = Vec::new();
-        let header = match self.enter(admit, rules, now, effects, &mut notes) {
-            Ok(header) => header,
-            Err(fault) => return self.refused(vec![fault], notes, None),
+        let mut found = Findings::default();
+        let Ok(header) = self.enter(admit, step, &mut found) else {
+            return self.refused(found, None);
         };
-        let declared = admit.declared_retry
-            || admit.idempotency.is_some_and(|key| self.exchanges.key_seen(key));
-        let live = admit.runs.last().filter(|run| run.live);
-        let repeat = live.and_then(|_| self.same_list(admit.list, true));
-        let judge =
-            Judge { register: &self.calls, lanes: &self.lanes, rules, repeat: repeat.is_some() };
-        let mut judged = judge.list(&admit.runs);
-        let Found { plan, faults, notes: found } = match live {
-            Some(run) => self.continuation(admit, run, &judged, header, declared, repeat, rules),
-            None => self.opening(admit, header, declared, rules),
-        };
-        notes.append(&mut judged.notes);
-        notes.extend(found);
-        judged.faults.extend(faults);
-        if !judged.faults.is_empty() {
-            effects.facts.append(&mut judged.refused);
-            if judged.faults.iter().any(|fault| fault.code == Code::Unmatched) {
-                let pairs = live.iter().flat_map(|run| &run.pairs);
-                effects.facts.extend(pairs.map(|pair| unmatched_fact(&pair.tool)));
-            }
-            return self.refused(judged.faults, notes, plan.lane);
+        let question = self.question(admit, header, step.rules);
+        let (plan, mut judged) = self.plan(&question);
+        for (seq, at) in judged.reported.drain(..) {
+            self.calls.reported(seq, at);
         }
-        if let Some(why) = self.over_budget(&plan, rules) {
+        found.faults.append(&mut judged.findings.faults);
+        found.notes.append(&mut judged.findings.notes);
+        if !found.faults.is_empty() {
+            step.effects.facts.append(&mut judged.refused);
+            return self.refused(found, plan.lane);
+        }
+        if let Some(limit) = self.over_budget(&plan, step.rules)
+            && found.weigh(words::budget_exhausted(limit), step.rules) == Action::Refuse
+        {
             if let Some(lane) = plan.lane {
-                self.end_task(lane, TaskOutcome::Incomplete, now, effects);
+                self.exhaust(lane, limit, Some(admit.exchange), step);
+                self.reckon_due(step.rules);
             }
-            return self.refused(vec![words::budget_exhausted(why)], notes, plan.lane);
+            return self.refused(found, plan.lane);
         }
-        self.carry_out(admit, plan, judged, notes, rules, now, effects)
+        judged.findings = found;
+        self.launch(admit, plan, judged, step)
     }
 
-    /// The generation header is looked at first: it may refuse, and it may advance. Gives the header's
-    /// lane, or `None` for threads.
-    fn enter(
-        &mut self,
-        admit: &Admit,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-        notes: &mut Vec<Fault>,
-    ) -> Result<Option<u32>, Fault> {
-        let known =
-            self.lanes.find(LaneKey::Header).map(|lane| (lane.number, lane.task.generation));
-        let Some(asked) = admit.generation else {
-            if !self.uses_header && rules.automatic {
-                return Ok(None);
-            }
-            refuse_or_note(words::generation_required(), rules, notes)?;
-            return Ok(known.map(|(lane, _)| lane));
+    fn question<'a>(
+        &self,
+        admit: &'a Admit,
+        header: Option<u32>,
+        rules: &'a Rules,
+    ) -> Question<'a> {
+        let thread = || self.lanes.find(LaneKey::Thread(admit.lane)).map(|lane| lane.number);
+        let declared = admit.declared_retry
+            || admit.idempotency.is_some_and(|key| self.exchanges.key_seen(key));
+        Question { admit, rules, header, own: header.or_else(thread), declared }
+    }
+
+    fn plan(&self, question: &Question<'_>) -> (Plan, Judgement) {
+        let Question { admit, rules, own, declared, .. } = *question;
+        let live = admit.runs.last().filter(|run| run.live);
+        let repeat = live.and_then(|_| self.same_list(admit.list, true));
+        let judge = Judge {
+            register: &self.calls,
+            lanes: &self.lanes,
+            rules,
+            lane: own,
+            declared,
+            repeat: repeat.and_then(|one| one.kind.proposal()),
         };
-        let current = known.map_or(self.lanes.floor, |(_, generation)| generation);
-        if asked < current {
-            refuse_or_note(words::stale_generation(asked, current), rules, notes)?;
-        }
-        let asked = asked.max(current);
-        if !self.uses_header {
-            // Threads that counted by themselves are over: from here on the client counts.
-            self.uses_header = true;
-            let threads: Vec<_> =
-                self.lanes.iter().map(|lane| (lane.number, lane.task.generation)).collect();
-            for (lane, generation) in threads {
-                self.move_lane(lane, generation + 1, rules, now, effects);
-            }
-        }
-        Ok(Some(match known {
-            None => self.lanes.add(LaneKey::Header, asked, now),
-            Some((lane, _)) => {
-                if asked > current {
-                    self.move_lane(lane, asked, rules, now, effects);
-                }
-                lane
-            }
-        }))
+        let mut judged = judge.list(&admit.runs);
+        let plan = match live {
+            Some(run) => self.continuation(question, run, repeat, &mut judged),
+            None => self.opening(question, &mut judged.findings),
+        };
+        (plan, judged)
     }
 
     /// The newest exchange of a current generation with this very list.
     fn same_list(&self, list: Digest, continuation: bool) -> Option<&Exchange> {
         self.exchanges.iter().rev().find(|one| {
             one.list == list
-                && matches!(one.kind, Kind::Continuation(_)) == continuation
+                && one.kind.proposal().is_some() == continuation
                 && self.lanes.current(one.lane, one.generation)
         })
     }
 
-    fn opening(&self, admit: &Admit, header: Option<u32>, declared: bool, rules: &Rules) -> Found {
-        let mut found = Found {
-            plan: Plan { lane: header, advances: false, kind: Some(Kind::Opening), previous: None },
-            faults: Vec::new(),
-            notes: Vec::new(),
+    fn opening(&self, question: &Question<'_>, found: &mut Findings) -> Plan {
+        let list = question.admit.list;
+        let mut plan = Plan {
+            lane: question.own,
+            advances: false,
+            kind: Some(Kind::Opening),
+            previous: None,
+            declared: question.declared,
         };
-        let same = self.same_list(admit.list, false);
-        if header.is_some() {
-            found.plan.previous =
-                same.filter(|one| one.state != FlightState::Delivered).map(|one| one.id);
-            return found;
+        let same = self.same_list(list, false);
+        if question.header.is_some() {
+            // Once it was answered for good, the same list again is a new opening of the same task.
+            let again =
+                |one: &&Exchange| one.state != FlightState::Delivered || self.calls.awaits(one.id);
+            plan.previous = same.filter(again).map(|one| one.id);
+            return plan;
         }
-        let Some(lane) = self.lanes.find(LaneKey::Thread(admit.lane)) else {
-            return self.unless_past(admit, declared, rules, found);
-        };
-        found.plan.lane = Some(lane.number);
-        match same {
-            Some(one) if lane.task.ended.is_none() => found.plan.previous = Some(one.id),
-            Some(_) => found.plan.advances = true,
-            None => {
-                found.plan.advances = lane.task.model_calls > 0;
-                found = self.unless_past(admit, declared, rules, found);
+        let lane = plan.lane.and_then(|lane| self.lanes.get(lane));
+        match (lane, same) {
+            (Some(lane), Some(one)) if lane.task.ended.is_none() => plan.previous = Some(one.id),
+            // An event that exhausted the task does not begin the next one when it comes again.
+            (Some(lane), Some(_)) => {
+                plan.advances = lane.task.exhausted_by != Some(question.admit.exchange);
+                plan.previous = same.filter(|_| !plan.advances).map(|one| one.id);
+            }
+            (lane, None) | (lane @ None, _) => {
+                plan.advances = lane.is_some_and(|lane| begins_anew(lane, list));
+                if self.left_behind(question, found) {
+                    plan.advances = false;
+                }
             }
         }
-        found
+        plan
     }
 
-    /// A declared retry of an exchange of an older generation never begins anything.
-    fn unless_past(&self, admit: &Admit, declared: bool, rules: &Rules, mut found: Found) -> Found {
-        if declared && self.exchanges.is_past(admit.list) {
-            let Found { faults, notes, plan } = &mut found;
-            if record(words::stale_retry(), rules, faults, notes) != Action::Refuse {
-                plan.advances = false;
-            }
+    /// A declared retry of an exchange of an older generation never begins anything. Weighs the fault,
+    /// and gives whether it is one.
+    fn left_behind(&self, question: &Question<'_>, found: &mut Findings) -> bool {
+        let list = question.admit.list;
+        let of_older =
+            |one: &Exchange| one.list == list && !self.lanes.current(one.lane, one.generation);
+        let past = self.exchanges.is_past(list) || self.exchanges.iter().any(of_older);
+        let left = question.declared && question.header.is_none() && past;
+        if left {
+            found.weigh(words::stale_retry(), question.rules);
         }
-        found
+        left
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is one fact about the request")]
     fn continuation(
         &self,
-        admit: &Admit,
+        question: &Question<'_>,
         run: &Run,
-        judged: &Judgement,
-        header: Option<u32>,
-        declared: bool,
         repeat: Option<&Exchange>,
-        rules: &Rules,
-    ) -> Found {
-        let thread = || self.lanes.find(LaneKey::Thread(admit.lane)).map(|lane| lane.number);
-        let mut found = Found {
-            plan: Plan {
-                lane: header.or_else(thread),
-                advances: false,
-                kind: None,
-                previous: None,
-            },
-            faults: Vec::new(),
-            notes: Vec::new(),
+        judged: &mut Judgement,
+    ) -> Plan {
+        let mut plan = Plan {
+            lane: question.own,
+            advances: false,
+            kind: None,
+            previous: None,
+            declared: question.declared,
         };
-        let previous = match (repeat, judged.matched) {
+        match (repeat, judged.matched) {
             (Some(one), _) => {
-                found.plan.lane = Some(one.lane);
-                found.plan.kind = Some(one.kind);
-                Some(one)
+                plan.lane = Some(one.lane);
+                plan.kind = Some(one.kind);
             }
             (None, Some(matched)) => {
-                let kind = Kind::Continuation(matched.seq);
-                found.plan.kind = Some(kind);
-                if let Some(proposal) = self.calls.get(matched.seq)
-                    && header.is_none()
-                {
-                    found.plan.lane = Some(proposal.lane);
+                plan.kind = Some(if matched.recovers {
+                    Kind::Recovery(matched.seq)
+                } else {
+                    Kind::Continuation(matched.seq)
+                });
+                let registered = self.calls.get(matched.seq).map(|proposal| proposal.lane);
+                let registered = registered.filter(|lane| self.lanes.get(*lane).is_some());
+                plan.lane = question.header.or(registered).or(question.own);
+                if judged.findings.faults.is_empty() {
+                    self.left_behind(question, &mut judged.findings);
                 }
-                let current = |one: &&Exchange| self.lanes.current(one.lane, one.generation);
-                let before = self.exchanges.iter().rev().filter(current);
-                before.filter(|_| matched.ended).find(|one| one.kind == kind)
             }
-            (None, None) => {
-                self.unknown(run, rules, &mut found);
-                None
-            }
-        };
-        if let Some(one) = previous {
-            let answered = one.under_way() || one.state == FlightState::Delivered;
-            if answered && !declared && !rules.repeat_allowed {
-                let Found { faults, notes, .. } = &mut found;
-                record(words::duplicate(one.under_way()), rules, faults, notes);
-            }
-            found.plan.previous = Some(one.id);
+            (None, None) => self.unknown(run, question.rules, judged),
         }
-        found
+        if let Some(kind) = plan.kind {
+            plan.previous = self.answered_before(question, kind, &mut judged.findings);
+        }
+        plan
     }
 
-    /// A live run whose calls the ledger does not hold.
-    fn unknown(&self, run: &Run, rules: &Rules, found: &mut Found) {
+    /// The newest attempt at the same continuation; weighs whether there may be another one.
+    fn answered_before(
+        &self,
+        question: &Question<'_>,
+        kind: Kind,
+        found: &mut Findings,
+    ) -> Option<ExchangeId> {
+        let same = || {
+            self.exchanges
+                .iter()
+                .rev()
+                .filter(|one| one.kind == kind && self.lanes.current(one.lane, one.generation))
+        };
+        let under_way = same().any(Exchange::under_way);
+        let delivered = same().any(|one| one.state == FlightState::Delivered)
+            || matches!(kind, Kind::Continuation(seq)
+            if self.calls.get(seq).is_some_and(|of| {
+                of.delivered && self.lanes.current(of.lane, of.generation)
+            }));
+        let free = question.declared || question.rules.repeat_allowed;
+        if (under_way || delivered) && !free && found.faults.is_empty() {
+            found.weigh(words::duplicate(under_way), question.rules);
+        }
+        same().next().map(|one| one.id)
+    }
+
+    /// A live run whose calls the ledger does not hold. A closing is no result: it passes (nothing is
+    /// stuck for ever).
+    fn unknown(&self, run: &Run, rules: &Rules, judged: &mut Judgement) {
         let adopts = !self.calls.used && rules.actions.action(Code::Adopted) != Action::Refuse;
         let code = if adopts { Code::Adopted } else { Code::Unmatched };
-        for pair in &run.pairs {
-            record(words::about(code, pair), rules, &mut found.faults, &mut found.notes);
+        // Only what is unknown is blamed, unless all ids are known, but not of one message.
+        let known = |id: &str| self.calls.with_id(id).next().is_some();
+        let scattered = run.pairs.iter().all(|pair| known(&pair.id));
+        for pair in run.pairs.iter().filter(|pair| adopts || !pair.closing) {
+            if !scattered && known(&pair.id) {
+                continue;
+            }
+            if judged.findings.weigh(words::about(code, pair), rules) == Action::Refuse {
+                judged.refused.push(unmatched_fact(&pair.tool));
+            }
         }
     }
 
-    /// Why the plan would go beyond its budget.
-    fn over_budget(&self, plan: &Plan, rules: &Rules) -> Option<&'static str> {
-        if rules.actions.action(Code::BudgetExhausted) != Action::Refuse || plan.advances {
+    /// What the plan would go beyond.
+    fn over_budget(&self, plan: &Plan, rules: &Rules) -> Option<Limit> {
+        if plan.advances {
             return None;
         }
         let task = &self.lanes.get(plan.lane?)?.task;
         if task.ended == Some(TaskOutcome::Incomplete) {
-            return Some("its budget or its time is used up");
+            return task.limit;
         }
         match plan.previous.and_then(|id| self.exchanges.get(id)) {
             Some(previous) => {
-                (reached_with(previous) >= rules.attempts).then_some("it was tried too often")
+                (previous.reached_with() >= rules.attempts).then_some(Limit::Attempts)
             }
             None => rules
                 .model_calls
                 .is_some_and(|most| task.model_calls >= most)
-                .then_some("its model calls are used up"),
+                .then_some(Limit::ModelCalls),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the plan and what it was made from")]
-    fn carry_out(
-        &mut self,
-        admit: &Admit,
-        plan: Plan,
-        judged: Judgement,
-        notes: Vec<Fault>,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
-        self.decide_all(&judged, now, effects);
-        let lane = self.lane_for(admit, &plan, rules, now, effects);
-        let generation = self.lanes.get(lane).map_or(0, |lane| lane.task.generation);
-        let kind = plan.kind.unwrap_or_else(|| {
-            let origin = Origin { exchange: admit.exchange, lane, generation, forced: false };
-            let pairs = admit.runs.last().map_or(&[][..], |run| &run.pairs);
-            Kind::Continuation(self.calls.adopt(origin, pairs, now))
-        });
-        let (attempt, reached, last_allowed) = match plan.previous {
-            Some(previous) => self.take_over(previous, rules, now, effects),
-            None => (1, 0, false),
-        };
-        let fresh = plan.previous.is_none();
-        let mut first_call = false;
-        let mut last_allowed = last_allowed;
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            let task = &mut lane.task;
-            if task.ended.is_some() && fresh {
-                task.ended = None;
-                task.started = now;
-            }
-            if fresh {
-                first_call = task.model_calls == 0;
-                task.model_calls += 1;
-                last_allowed = rules.model_calls.is_some_and(|most| task.model_calls >= most);
-            }
-            if kind == Kind::Opening && task.opening.is_none() {
-                task.opening = Some(admit.list);
-            }
-            task.failed = false;
-        }
-        let admitted = Admitted {
-            generation,
-            attempt,
-            first_call,
-            substitutions: judged.substitutions,
-            notes,
-        };
-        if let Some(key) = admit.idempotency {
-            self.exchanges.remember_key(key, rules.kept);
-        }
-        self.exchanges.push(Exchange {
-            id: admit.exchange,
-            replica: admit.replica,
-            lane,
-            generation,
-            kind,
-            list: admit.list,
-            attempt,
-            reached,
-            last_allowed,
-            proposed: false,
-            state: FlightState::Flight,
-            unreached: false,
-            lease: now.after(rules.lease),
-            admitted: Box::new(AdmittedOnce(admitted.clone())),
-        });
-        self.keep_bounds(rules, now, effects);
-        Outcome::Admitted(admitted)
-    }
-
-    /// Makes the results final, and closes what the runs left out.
-    fn decide_all(&mut self, judged: &Judgement, now: Millis, effects: &mut Effects) {
-        for decision in &judged.decisions {
-            if let Some(fact) = decision.carry_out(&mut self.calls, now) {
-                effects.open_calls -= 1;
-                effects.facts.push(fact);
-            }
-        }
-        for (seq, _) in &judged.offered {
-            let open = &mut effects.open_calls;
-            self.calls.end(
-                CallState::Unchosen,
-                now,
-                |proposal, _| proposal.seq == *seq,
-                |_| *open -= 1,
-            );
-        }
-    }
-
-    fn lane_for(
-        &mut self,
-        admit: &Admit,
-        plan: &Plan,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> u32 {
-        match plan.lane {
-            None => {
-                let first = self.lanes.floor.max(1);
-                self.lanes.add(LaneKey::Thread(admit.lane), first, now)
-            }
-            Some(lane) => {
-                if plan.advances {
-                    let next = self.lanes.get(lane).map_or(1, |lane| lane.task.generation + 1);
-                    self.move_lane(lane, next, rules, now, effects);
-                }
-                lane
-            }
-        }
-    }
-
-    /// The attempt before this one is over: what it may still bring is withheld, and the calls that its
-    /// kind proposed and nobody answered are closed.
-    fn take_over(
-        &mut self,
-        previous: ExchangeId,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> (u32, u32, bool) {
-        let Some(before) = self.exchanges.get(previous).cloned() else { return (1, 0, false) };
-        let same = |one: &Exchange| {
-            one.lane == before.lane
-                && one.generation == before.generation
-                && one.kind == before.kind
-                && (one.kind != Kind::Opening || one.list == before.list)
-        };
-        let mut attempts = Vec::new();
-        let cancels = rules.actions.action(Code::Overtaken) == Action::Refuse;
-        for exchange in self.exchanges.iter_mut().filter(|one| same(one)) {
-            attempts.push(exchange.id);
-            if exchange.under_way() {
-                exchange.state = FlightState::Withheld(Code::Overtaken);
-                if cancels {
-                    effects.cancel.push((exchange.id, Code::Overtaken));
-                }
-            }
-        }
-        let open = &mut effects.open_calls;
-        self.calls.end(
-            CallState::Replaced,
-            now,
-            |proposal, _| attempts.contains(&proposal.exchange),
-            |_| *open -= 1,
-        );
-        (before.attempt + 1, reached_with(&before), before.last_allowed)
-    }
-
-    fn refused(&self, faults: Vec<Fault>, notes: Vec<Fault>, lane: Option<u32>) -> Outcome {
+    fn refused(&self, found: Findings, lane: Option<u32>) -> Outcome {
         let header = self.lanes.find(LaneKey::Header).map(|lane| lane.task.generation);
         let lane = lane.and_then(|lane| self.lanes.get(lane)).map(|lane| lane.task.generation);
+        let Findings { faults, notes } = found;
         Outcome::Refused(Refused { generation: lane.or(header), faults, notes })
     }
-
-    /// Old calls, exchanges and lanes beyond the bound are folded.
-    fn keep_bounds(&mut self, rules: &Rules, now: Millis, effects: &mut Effects) {
-        self.calls.fold(rules.kept);
-        self.exchanges.bound(rules.kept);
-        let (calls, exchanges) = (&self.calls, &self.exchanges);
-        let gone = self.lanes.fold(rules.kept.min(64), |lane| {
-            lane.key != LaneKey::Header
-                && !exchanges.iter().any(|one| one.lane == lane.number && one.under_way())
-                && !calls.iter().any(|proposal| proposal.lane == lane.number && proposal.open())
-        });
-        for lane in gone.iter().filter(|lane| lane.task.ended.is_none()) {
-            super::report_end(&lane.task, TaskOutcome::Expired, now, effects);
-        }
-        self.reckon_due(rules);
-    }
 }
 
-fn reached_with(exchange: &Exchange) -> u32 {
-    exchange.reached + u32::from(!exchange.unreached)
-}
-
-fn refuse_or_note(fault: Fault, rules: &Rules, notes: &mut Vec<Fault>) -> Result<(), Fault> {
-    match rules.actions.action(fault.code) {
-        Action::Refuse => return Err(fault),
-        Action::Note => notes.push(fault),
-        Action::Off => {}
-    }
-    Ok(())
-}
-
-fn record(fault: Fault, rules: &Rules, faults: &mut Vec<Fault>, notes: &mut Vec<Fault>) -> Action {
-    let action = rules.actions.action(fault.code);
-    match action {
-        Action::Refuse => faults.push(fault),
-        Action::Note => notes.push(fault),
-        Action::Off => {}
-    }
-    action
+/// Whether an opening with this list begins a new generation of the lane.
+fn begins_anew(lane: &Lane, list: Digest) -> bool {
+    lane.task.model_calls > 0 && (lane.task.ended.is_some() || lane.task.opening != Some(list))
 }
 
 /// What `Fact` tells of a result that the ledger does not hold.

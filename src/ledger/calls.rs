@@ -13,6 +13,7 @@
 
 use super::digest::Digest;
 use super::event::{Alternative, ExchangeId, Millis, Pair, Proposed};
+use super::writes::Written;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,8 +63,14 @@ pub struct Call {
     pub forced: Option<Digest>,
     /// When it ended.
     pub ended: Option<Millis>,
-    /// The `idempotency-key` of the control API call that decided it.
-    pub decided_by: Option<Digest>,
+    /// The control API call that decided it, and its `idempotency-key`.
+    pub decided_by: Option<(ExchangeId, Option<Digest>)>,
+    /// The control API call that started the last attempt.
+    pub started_by: Option<ExchangeId>,
+    /// Which of the equal writes of its generation it is.
+    pub ordinal: u32,
+    /// What is known of a write that got no accepted result.
+    pub written: Option<Written>,
 }
 
 impl Call {
@@ -125,15 +132,20 @@ impl Proposal {
             .position(|call| *call.id == *id && choice.is_none_or(|choice| call.choice == choice))
     }
 
-    /// The first choice that holds all these ids.
+    /// The choice that these pairs answer: the one whose calls they are, else the first that holds all
+    /// their ids (choices may use the same ids).
     #[must_use]
     pub fn choice_of(&self, pairs: &[Pair]) -> Option<u64> {
         let first = pairs.first()?;
-        self.calls
-            .iter()
-            .filter(|call| call.id == first.id)
-            .map(|call| call.choice)
-            .find(|choice| pairs.iter().all(|pair| self.call(&pair.id, Some(*choice)).is_some()))
+        let choices =
+            || self.calls.iter().filter(|call| call.id == first.id).map(|call| call.choice);
+        let holds = |choice: u64, same: bool| {
+            pairs.iter().all(|pair| {
+                let at = self.call(&pair.id, Some(choice));
+                at.is_some_and(|at| !same || self.calls[at].is(pair))
+            })
+        };
+        choices().find(|one| holds(*one, true)).or_else(|| choices().find(|one| holds(*one, false)))
     }
 
     /// Whether any of its calls is open.
@@ -170,10 +182,21 @@ pub struct Origin {
 impl Register {
     /// Registers what a model proposed.
     pub fn propose(&mut self, origin: Origin, alternatives: &[Alternative], now: Millis) {
-        let calls = alternatives
-            .iter()
-            .flat_map(|one| one.calls.iter().map(|call| Call::open(call, one.choice, now)))
-            .collect();
+        let mut calls: Vec<Call> = Vec::new();
+        for (choice, proposed) in
+            alternatives.iter().flat_map(|one| one.calls.iter().map(|call| (one.choice, call)))
+        {
+            let mut call = Call::open(proposed, choice, now);
+            if proposed.write {
+                // Equal writes in one message are two writes; of several choices only one is taken.
+                let equal = |one: &&Call| {
+                    one.choice == choice && one.tool == call.tool && one.arguments == call.arguments
+                };
+                let here = u32::try_from(calls.iter().filter(equal).count()).unwrap_or(u32::MAX);
+                call.ordinal = self.ordinal(origin.generation, proposed).saturating_add(here);
+            }
+            calls.push(call);
+        }
         self.used = true;
         let _ = self.insert(origin, calls);
     }
@@ -198,9 +221,12 @@ impl Register {
                 } else {
                     CallState::Accepted(pair.result)
                 },
-                forced: None,
+                forced: origin.forced.then_some(pair.result),
                 ended: Some(now),
                 decided_by: None,
+                started_by: None,
+                ordinal: 0,
+                written: None,
             })
             .collect();
         self.insert(origin, calls)
@@ -241,10 +267,19 @@ impl Register {
             .filter(|proposal| proposal.choice_of(pairs).is_some())
     }
 
-    /// The newest proposal that holds this id.
+    /// Proposals that hold this id, newest first.
+    pub fn with_id(&self, id: &str) -> impl Iterator<Item = &Proposal> {
+        self.by_id
+            .get(id)
+            .into_iter()
+            .flat_map(|seqs| seqs.iter().rev())
+            .filter_map(|seq| self.get(*seq))
+    }
+
+    /// Whether calls that this exchange proposed are still open.
     #[must_use]
-    pub fn newest(&self, id: &str) -> Option<&Proposal> {
-        self.by_id.get(id)?.last().and_then(|seq| self.get(*seq))
+    pub fn awaits(&self, exchange: ExchangeId) -> bool {
+        self.proposals.iter().rev().any(|one| one.exchange == exchange && one.open())
     }
 
     /// The proposal of that number.
@@ -263,6 +298,11 @@ impl Register {
     /// All of them, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Proposal> {
         self.proposals.iter()
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Proposal> {
+        self.proposals.iter_mut()
     }
 
     /// Ends every open call that `which` picks; gives each to `ended`.
@@ -286,13 +326,17 @@ impl Register {
         }
     }
 
-    /// Forgets the oldest proposals beyond `kept` calls. Open ones stay; those that only a closing may
-    /// stand for stay four times as long, as nothing else would bar their late results.
-    pub fn fold(&mut self, kept: usize) {
+    /// Forgets the oldest proposals beyond `kept` calls. Open ones, unknown writes and those
+    /// whose continuation is `in_flight` stay; those that
+    /// only a closing may stand for stay four times as long, as nothing else would bar their late results.
+    pub fn fold(&mut self, kept: usize, in_flight: impl Fn(u64) -> bool) {
         while self.calls > kept {
             let hard = self.calls > kept.saturating_mul(4);
             let victim = self.proposals.iter().position(|proposal| {
-                !proposal.open() && (hard || !proposal.calls.iter().any(Call::barred))
+                !proposal.open()
+                    && !in_flight(proposal.seq)
+                    && !proposal.calls.iter().any(Call::unknown_write)
+                    && (hard || !proposal.calls.iter().any(Call::barred))
             });
             let Some(gone) = victim.and_then(|at| self.proposals.remove(at)) else { break };
             self.calls -= gone.calls.len();
@@ -324,6 +368,9 @@ impl Call {
             forced: None,
             ended: None,
             decided_by: None,
+            started_by: None,
+            ordinal: 0,
+            written: None,
         }
     }
 }

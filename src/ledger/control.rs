@@ -1,112 +1,222 @@
-//! What an application tells by the control API: the user moved on; decide on this result now.
+//! What an application tells by the control API: the user moved on; may I run this tool; decide on this
+//! result now.
 
 use super::Conversation;
 use super::admit::unmatched_fact;
-use super::calls::{Call, CallState};
-use super::event::{Decide, Effects, Fact, Millis, Outcome, Pair, Refused};
+use super::calls::{Call, CallState, Proposal};
+use super::digest::Digest;
+use super::event::{Advance, Decide, ExchangeId, Fact, Outcome, Pair, Refused, Start};
 use super::exchanges::Exchange;
 use super::lanes::LaneKey;
 use super::results::{Decision, How, mismatched};
-use super::rules::Rules;
+use super::step::Step;
 use super::words;
-use crate::guard::fault::Code;
+use crate::guard::fault::{Code, Fault};
+use crate::guard::verdict::Action;
+use std::collections::VecDeque;
+
+/// How many answers to advances are remembered for a repeat.
+const ADVANCES_KEPT: usize = 16;
+
+/// The last advances by the control API, and what each was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Advances(VecDeque<Advanced>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Advanced {
+    by: ExchangeId,
+    idempotency: Option<Digest>,
+    generation: u64,
+    superseded: Vec<Box<str>>,
+    cancelled: usize,
+}
+
+/// Where a call named by the control API stands.
+#[derive(Clone, Copy)]
+struct Place {
+    seq: u64,
+    at: usize,
+    /// Whether it belongs to the generation named, and that is current.
+    current: bool,
+}
 
 impl Conversation {
-    /// The user moved on: to `generation`, or to the next. To the current one: nothing changes.
-    pub(super) fn advance(
-        &mut self,
-        generation: Option<u64>,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
+    /// The user moved on: to the generation named, or to the next. To the current one: nothing changes.
+    pub(super) fn advance(&mut self, advance: &Advance, step: &mut Step<'_>) -> Outcome {
+        let same = |one: &&Advanced| {
+            one.by == advance.exchange
+                || (one.idempotency.is_some() && one.idempotency == advance.idempotency)
+        };
+        if let Some(first) = self.advances.0.iter().find(same) {
+            return first.outcome();
+        }
         let header = self.lanes.find(LaneKey::Header).map(|lane| lane.task.generation);
         let current = header.unwrap_or_else(|| self.lanes.highest());
-        let asked = generation.unwrap_or(current + 1);
+        let asked = advance.generation.unwrap_or(current.saturating_add(1));
         if asked < current {
-            let faults = vec![words::stale_generation(asked, current)];
-            let notes = Vec::new();
-            return Outcome::Refused(Refused { generation: Some(current), faults, notes });
+            return refusal(words::stale_generation(asked, current), current);
         }
         let mut superseded = Vec::new();
-        let cancelled_before = effects.cancel.len();
+        let cancelled_before = step.effects.cancel.len();
         if asked > current {
             self.lanes.floor = asked;
             let all: Vec<u32> = self.lanes.iter().map(|lane| lane.number).collect();
             for lane in all {
-                superseded.extend(self.move_lane(lane, asked, rules, now, effects));
+                superseded.extend(self.move_lane(lane, asked, step));
             }
-            self.reckon_due(rules);
+            self.reckon_due(step.rules);
         }
-        let cancelled = effects.cancel.len() - cancelled_before;
-        Outcome::Advanced { generation: asked, superseded, cancelled }
+        let done = Advanced {
+            by: advance.exchange,
+            idempotency: advance.idempotency,
+            generation: asked,
+            superseded,
+            cancelled: step.effects.cancel.len() - cancelled_before,
+        };
+        let outcome = done.outcome();
+        self.advances.0.push_back(done);
+        while self.advances.0.len() > ADVANCES_KEPT {
+            self.advances.0.pop_front();
+        }
+        outcome
+    }
+
+    /// An application asks before it runs a tool: is the call open, current and in time?
+    pub(super) fn start(&mut self, start: &Start, step: &mut Step<'_>) -> Outcome {
+        let again = |call: &Call| call.started_by == Some(start.exchange);
+        let place = self.place_of(&start.id, start.generation, again);
+        let Some(place) = place.or_else(|| self.place(&start.id, start.generation)) else {
+            return self.not_decided(Code::Unmatched, &start.id);
+        };
+        let Some(call) = self.call_at(place) else {
+            return self.not_decided(Code::Unmatched, &start.id);
+        };
+        // A repeat gets its first number again, but never leave that is no longer given.
+        let again = call.started_by == Some(start.exchange);
+        let ended = ended_code(call, place.current);
+        if let Some(code) = ended.or((!place.current).then_some(Code::Stale))
+            && step.refuses(code)
+        {
+            return self.not_decided(code, &start.id);
+        }
+        let generation = self.calls.get(place.seq).map_or(0, |one| one.generation);
+        let proposal = self.calls.get_mut(place.seq);
+        let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) else {
+            return self.not_decided(Code::Unmatched, &start.id);
+        };
+        if !again {
+            call.started = call.started.saturating_add(1);
+            call.started_by = Some(start.exchange);
+        }
+        Outcome::Started {
+            tool: call.tool.clone(),
+            attempt: call.started,
+            deadline: call.deadline,
+            operation: call.write.then(|| call.operation(generation)),
+        }
     }
 
     /// Decides on one result now, in the same order as for a live run.
-    pub(super) fn decide(
-        &mut self,
-        decide: &Decide,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
-        let found = self.calls.newest(&decide.id).and_then(|proposal| {
-            let at = proposal.call(&decide.id, None)?;
-            let current = self.lanes.current(proposal.lane, proposal.generation);
-            let same = current && proposal.generation == decide.generation;
-            Some((proposal.seq, at, same))
-        });
-        let Some((seq, at, current)) = found else {
-            effects.facts.push(unmatched_fact(decide.name.as_deref().unwrap_or_default()));
-            return self.not_decided(Code::Unmatched, decide);
-        };
-        let Some(call) = self.calls.get(seq).and_then(|proposal| proposal.calls.get(at)) else {
-            return self.not_decided(Code::Unmatched, decide);
+    pub(super) fn decide(&mut self, decide: &Decide, step: &mut Step<'_>) -> Outcome {
+        // Ids repeat: the same event again is about the call that it decided, not about the next open one.
+        let place = self
+            .place_of(&decide.id, decide.generation, |call| {
+                call.holds(decide.result) && decided_by(call, decide)
+            })
+            .or_else(|| self.place(&decide.id, decide.generation));
+        let Some((place, call)) = place.and_then(|place| Some((place, self.call_at(place)?)))
+        else {
+            let tool = decide.name.clone().unwrap_or_default();
+            step.effects.facts.push(unmatched_fact(&tool));
+            return if step.refuses(Code::Unmatched) {
+                self.not_decided(Code::Unmatched, &decide.id)
+            } else {
+                Outcome::Accepted { tool }
+            };
         };
         let tool = call.tool.clone();
-        if let Some(code) = ended_code(call, decide) {
-            return match code {
-                Some(code) => self.refuse_result(code, tool, decide, effects),
-                None => Outcome::Accepted { tool },
-            };
+        if call.holds(decide.result) && decided_by(call, decide) {
+            return Outcome::Accepted { tool };
         }
-        if !current {
-            return self.refuse_result(Code::Stale, tool, decide, effects);
+        let pair = as_pair(call, decide);
+        let misfit = !decide.closing && mismatched(call, &pair);
+        if !decide.closing && !misfit {
+            // The late result of a write tells what became of it, though no model may have it.
+            self.calls.reported(place.seq, place.at);
         }
-        if !decide.closing && mismatched(call, &as_pair(call, decide)) {
-            return self.refuse_result(Code::Mismatch, tool, decide, effects);
+        let Some(call) = self.call_at(place) else { return Outcome::Accepted { tool } };
+        let code =
+            ended_code(call, place.current)
+                .map(|code| {
+                    if call.answered() && !call.holds(decide.result) {
+                        Code::Conflict
+                    } else {
+                        code
+                    }
+                })
+                .or((!place.current).then_some(Code::Stale))
+                .or(misfit.then_some(Code::Mismatch))
+                .filter(|code| !(decide.closing && *code == Code::Late));
+        let mut how = if decide.closing { How::Close } else { How::Accept };
+        if let Some(code) = code {
+            let action = step.rules.actions.action(code);
+            if action != Action::Off {
+                let tool = tool.clone();
+                step.effects.facts.push(Fact::ResultDecided {
+                    tool,
+                    code: Some(code),
+                    waited: None,
+                });
+            }
+            if action == Action::Refuse {
+                return self.not_decided(code, &decide.id);
+            }
+            how = How::Force;
         }
-        let how = if decide.closing { How::Close } else { How::Accept };
-        let decision = Decision { seq, call: at, result: decide.result, how };
-        if let Some(fact) = decision.carry_out(&mut self.calls, now) {
-            effects.open_calls -= 1;
-            effects.facts.push(fact);
+        let decision = Decision { seq: place.seq, call: place.at, result: decide.result, how };
+        self.carry_out(&decision, step);
+        let proposal = self.calls.get_mut(place.seq);
+        if let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) {
+            call.decided_by = Some((decide.exchange, decide.idempotency));
         }
-        if let Some(call) = self.calls.get_mut(seq).and_then(|one| one.calls.get_mut(at)) {
-            call.decided_by = decide.idempotency;
-        }
-        self.reckon_due(rules);
+        self.reckon_due(step.rules);
         Outcome::Accepted { tool }
     }
 
-    fn refuse_result(
-        &self,
-        code: Code,
-        tool: Box<str>,
-        decide: &Decide,
-        effects: &mut Effects,
-    ) -> Outcome {
-        effects.facts.push(Fact::ResultDecided { tool, code: Some(code), waited: None });
-        self.not_decided(code, decide)
+    /// The call of that id in that generation: of a current task if there is one, else the newest. Where
+    /// only other generations know the id, the newest of those.
+    fn place(&self, id: &str, generation: u64) -> Option<Place> {
+        let current = |one: &Proposal| {
+            one.generation == generation && self.lanes.current(one.lane, generation)
+        };
+        let open = |one: &Proposal| {
+            one.call(id, None).is_some_and(|at| one.calls[at].state == CallState::Open)
+        };
+        let all = || self.calls.with_id(id);
+        let proposal = all()
+            .find(|one| current(one) && open(one))
+            .or_else(|| all().find(|one| current(one)))
+            .or_else(|| all().find(|one| one.generation == generation))
+            .or_else(|| all().next())?;
+        let at = proposal.call(id, None)?;
+        Some(Place { seq: proposal.seq, at, current: current(proposal) })
     }
 
-    fn not_decided(&self, code: Code, decide: &Decide) -> Outcome {
-        let fault = words::of_call(code, "tool_call_id".to_owned(), &decide.id);
-        Outcome::Refused(Refused {
-            generation: Some(self.lanes.highest()),
-            faults: vec![fault],
-            notes: Vec::new(),
+    /// The newest call of that id that `which` picks.
+    fn place_of(&self, id: &str, generation: u64, which: impl Fn(&Call) -> bool) -> Option<Place> {
+        self.calls.with_id(id).find_map(|one| {
+            let at = one.calls.iter().position(|call| *call.id == *id && which(call))?;
+            let current = one.generation == generation && self.lanes.current(one.lane, generation);
+            Some(Place { seq: one.seq, at, current })
         })
+    }
+
+    fn call_at(&self, place: Place) -> Option<&Call> {
+        self.calls.get(place.seq)?.calls.get(place.at)
+    }
+
+    fn not_decided(&self, code: Code, id: &str) -> Outcome {
+        refusal(words::of_call(code, "tool_call_id".to_owned(), id), self.lanes.highest())
     }
 
     /// The exchanges that are under way, for the record.
@@ -115,18 +225,36 @@ impl Conversation {
     }
 }
 
-/// What a call that ended already makes of a further result: `Some(None)` gives the first answer again.
-fn ended_code(call: &Call, decide: &Decide) -> Option<Option<Code>> {
-    let repeated = decide.idempotency.is_some() && call.decided_by == decide.idempotency;
-    match call.state {
-        _ if call.answered() && call.holds(decide.result) => {
-            Some(if repeated { None } else { Some(Code::Duplicate) })
+impl Advanced {
+    fn outcome(&self) -> Outcome {
+        Outcome::Advanced {
+            generation: self.generation,
+            superseded: self.superseded.clone(),
+            cancelled: self.cancelled,
         }
-        _ if call.answered() => Some(Some(Code::Conflict)),
-        CallState::TimedOut => Some(Some(Code::Late)),
-        CallState::Unchosen => Some(Some(Code::Duplicate)),
-        CallState::Superseded | CallState::Replaced => Some(Some(Code::Stale)),
-        _ => None,
+    }
+}
+
+fn refusal(fault: Fault, generation: u64) -> Outcome {
+    let (faults, notes) = (vec![fault], Vec::new());
+    Outcome::Refused(Refused { generation: Some(generation), faults, notes })
+}
+
+/// Whether this very event, or one with the same key, decided the call.
+fn decided_by(call: &Call, decide: &Decide) -> bool {
+    call.decided_by.is_some_and(|(by, key)| {
+        by == decide.exchange || (key.is_some() && key == decide.idempotency)
+    })
+}
+
+/// What a further step of a call that ended is called.
+fn ended_code(call: &Call, current: bool) -> Option<Code> {
+    match call.state {
+        CallState::Open => None,
+        _ if call.answered() => Some(Code::Duplicate),
+        CallState::Unchosen => Some(Code::Duplicate),
+        CallState::TimedOut if current => Some(Code::Late),
+        _ => Some(Code::Stale),
     }
 }
 

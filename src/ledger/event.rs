@@ -1,6 +1,9 @@
 //! What happens to a conversation, and what comes of it.
 
+pub use super::effects::{Effects, Fact, TaskOutcome};
+
 use super::digest::Digest;
+use super::writes::Operation;
 use crate::guard::fault::{Code, Fault};
 use std::fmt;
 
@@ -53,10 +56,14 @@ pub enum Event {
     Close(Close),
     /// Its replica asks whether an exchange is still wanted, and renews its lease.
     Check(ExchangeId),
-    /// An application says that the user moved on: to this generation, or to the next.
-    Advance(Option<u64>),
+    /// An application says that the user moved on.
+    Advance(Advance),
+    /// An application asks before it runs a tool.
+    Start(Start),
     /// An application asks to decide on one result now.
     Decide(Decide),
+    /// An application or operator says what became of a write.
+    Resolve(Resolve),
     /// Time passes: deadlines and leases are looked at.
     Tick,
 }
@@ -180,9 +187,42 @@ pub enum Ending {
     Withheld,
 }
 
+/// An application says that the user moved on.
+#[derive(Clone, Debug)]
+pub struct Advance {
+    /// Minted for this call of the control API: a repeat of it does not advance again.
+    pub exchange: ExchangeId,
+    /// To this generation; `None`: to the next.
+    pub generation: Option<u64>,
+    /// Digest of the `idempotency-key`: the same one gives the first answer again.
+    pub idempotency: Option<Digest>,
+}
+
+/// An application asks before it runs a tool.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Minted for this call of the control API: a repeat of it starts no further attempt.
+    pub exchange: ExchangeId,
+    /// The generation that the application says the call belongs to.
+    pub generation: u64,
+    /// The call's id.
+    pub id: Box<str>,
+}
+
+/// An application or operator says what became of a write.
+#[derive(Clone, Debug)]
+pub struct Resolve {
+    /// Which write.
+    pub operation: Operation,
+    /// Whether it took effect.
+    pub applied: bool,
+}
+
 /// An application asks to decide on one result.
 #[derive(Clone, Debug)]
 pub struct Decide {
+    /// Minted for this call of the control API: a repeat of it gives the first answer.
+    pub exchange: ExchangeId,
     /// The generation that the application says it belongs to.
     pub generation: u64,
     /// The call's id.
@@ -215,7 +255,8 @@ pub struct Transition {
 pub enum Outcome {
     /// `Admit`: go up.
     Admitted(Admitted),
-    /// `Admit`, `Settle`, `Advance`, `Decide`: refused.
+    /// `Admit`, `Settle`, `Advance`, `Start`, `Decide`, `Resolve`: refused. A refused `Settle` releases
+    /// nothing (`write_outcome_unknown`); the exchange closes with `OutputRefused`.
     Refused(Refused),
     /// `Settle`, `Check`: still wanted; what is held may go down.
     Wanted,
@@ -237,7 +278,18 @@ pub enum Outcome {
         /// The call's tool.
         tool: Box<str>,
     },
-    /// `Close`, `Tick`: done.
+    /// `Start`: the tool may run.
+    Started {
+        /// The call's tool.
+        tool: Box<str>,
+        /// The number of this attempt, from 1: its result may name it.
+        attempt: u32,
+        /// When the result is too late.
+        deadline: Option<Millis>,
+        /// For writes: what the operation key is made of.
+        operation: Option<Operation>,
+    },
+    /// `Close`, `Resolve`, `Tick`: done.
     Done,
 }
 
@@ -248,7 +300,7 @@ pub struct Admitted {
     pub generation: u64,
     /// Which try this is, from 1.
     pub attempt: u32,
-    /// Whether it is the first model call of its generation.
+    /// Whether it is the first model call of its generation, or a further attempt at that.
     pub first_call: bool,
     /// Results whose content the notice must replace.
     pub substitutions: Vec<Substitution>,
@@ -283,77 +335,4 @@ pub struct Refused {
     pub faults: Vec<Fault>,
     /// What else was seen.
     pub notes: Vec<Fault>,
-}
-
-/// What must happen outside after an event is committed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// Exchanges in flight that are no longer wanted, and why.
-    pub cancel: Vec<(ExchangeId, Code)>,
-    /// What happened, for metrics and the record.
-    pub facts: Vec<Fact>,
-    /// Calls opened less calls ended.
-    pub open_calls: i64,
-}
-
-/// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
-    /// A call was registered.
-    CallRegistered {
-        /// Its tool.
-        tool: Box<str>,
-    },
-    /// A result was accepted, or refused with a code.
-    ResultDecided {
-        /// Its tool.
-        tool: Box<str>,
-        /// `None`: accepted.
-        code: Option<Code>,
-        /// Time from the call's release to the decision.
-        waited: Option<Millis>,
-    },
-    /// A call timed out by itself.
-    CallTimedOut {
-        /// Its tool.
-        tool: Box<str>,
-    },
-    /// A generation's task ended.
-    TaskEnded {
-        /// Which generation.
-        generation: u64,
-        /// How.
-        outcome: TaskOutcome,
-        /// How long it took.
-        took: Millis,
-    },
-}
-
-/// How a generation's task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskOutcome {
-    /// An answer without calls was delivered while current.
-    Completed,
-    /// The user moved on.
-    Superseded,
-    /// The budget or the deadline ended it.
-    Incomplete,
-    /// Its last attempt failed and nothing followed.
-    Failed,
-    /// The conversation expired.
-    Expired,
-}
-
-impl TaskOutcome {
-    /// The label in metrics and the record.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskOutcome::Completed => "completed",
-            TaskOutcome::Superseded => "superseded",
-            TaskOutcome::Incomplete => "incomplete",
-            TaskOutcome::Failed => "failed",
-            TaskOutcome::Expired => "expired",
-        }
-    }
 }

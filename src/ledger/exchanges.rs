@@ -3,10 +3,11 @@
 //! ```text
 //!   Flight ──settle──► Settled ──last byte──► Delivered
 //!     │                   │
-//!     ├───────────────────┴─ upstream failed, output refused, client gone, lease lapsed ─► Failed
-//!     ├─ a newer attempt took over ─► Overtaken
-//!     └─ the generation moved on, or ended ─► Stale
+//!     ├───────────────────┼─ upstream failed, output refused, client gone, lease lapsed ─► Failed
+//!     └───────────────────┴─ generation moved on, newer attempt, budget ─► Withheld(why)
 //! ```
+//! Nothing leaves `Delivered`, `Failed` or `Withheld`: what came first stays the reason. An exchange is
+//! remembered until its replica closed it (or its lease lapsed), so that the reason can still be asked.
 
 use super::digest::Digest;
 use super::event::{Admitted, ExchangeId, Millis, Replica};
@@ -20,6 +21,20 @@ pub enum Kind {
     Opening,
     /// Feeds the results of that proposal back.
     Continuation(u64),
+    /// Goes on after that proposal with notices in place of results that were accepted before: the way
+    /// out of a conflict. It is no repeat of the continuation, and leaves that one alone.
+    Recovery(u64),
+}
+
+impl Kind {
+    /// The proposal whose run the list ends in.
+    #[must_use]
+    pub fn proposal(self) -> Option<u64> {
+        match self {
+            Kind::Opening => None,
+            Kind::Continuation(seq) | Kind::Recovery(seq) => Some(seq),
+        }
+    }
 }
 
 /// How an exchange stands.
@@ -60,8 +75,12 @@ pub struct Exchange {
     pub last_allowed: bool,
     /// Whether it proposed calls.
     pub proposed: bool,
+    /// What its settling was let through with.
+    pub noted: Option<Code>,
     /// How it stands.
     pub state: FlightState,
+    /// Whether its replica is done with it, or gone.
+    pub closed: bool,
     /// Whether the upstream gave no answer (such tries do not count against the bound).
     pub unreached: bool,
     /// When its replica must have given a sign.
@@ -87,9 +106,15 @@ impl Exchange {
     pub fn under_way(&self) -> bool {
         matches!(self.state, FlightState::Flight | FlightState::Settled)
     }
+
+    /// How many tries, this one among them, reached the model.
+    #[must_use]
+    pub fn reached_with(&self) -> u32 {
+        self.reached.saturating_add(u32::from(!self.unreached))
+    }
 }
 
-/// The exchanges that are remembered: those of current generations, and all under way.
+/// The exchanges that are remembered: those of current generations, and all that are not closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Exchanges {
     list: Vec<Exchange>,
@@ -148,11 +173,11 @@ impl Exchanges {
         }
     }
 
-    /// Moves what `current` no longer counts and nobody waits for to the past.
+    /// Moves what `current` no longer counts and no replica works on to the past.
     pub fn retire(&mut self, kept: usize, current: impl Fn(&Exchange) -> bool) {
         let past = &mut self.past;
         self.list.retain(|one| {
-            let stays = current(one) || one.under_way();
+            let stays = current(one) || !one.closed;
             if !stays && !past.contains(&one.list) {
                 past.push_back(one.list);
             }
@@ -164,11 +189,11 @@ impl Exchanges {
         self.bound(kept);
     }
 
-    /// Drops the oldest ended exchanges beyond `kept`.
+    /// Drops the oldest closed exchanges beyond `kept`.
     pub fn bound(&mut self, kept: usize) {
         let mut over = self.list.len().saturating_sub(kept);
         self.list.retain(|one| {
-            let drop = over > 0 && !one.under_way();
+            let drop = over > 0 && one.closed;
             over -= usize::from(drop);
             !drop
         });

@@ -4,21 +4,38 @@
 //! each thread of messages is a lane that counts by itself.
 
 use super::digest::Digest;
-use super::event::{Millis, TaskOutcome};
+use super::event::{ExchangeId, Millis, TaskOutcome};
+
+/// What an incomplete task ran out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Its model calls.
+    ModelCalls,
+    /// The attempts at one opening or continuation.
+    Attempts,
+    /// Its time.
+    Time,
+}
 
 /// The task of a lane's current generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
     /// The generation's number.
     pub generation: u64,
-    /// When it began.
+    /// When its first model call was made (before that: when the generation began).
     pub started: Millis,
     /// Openings and continuations so far, without further attempts.
     pub model_calls: u32,
     /// The list of the opening that began it.
     pub opening: Option<Digest>,
-    /// How it ended, if it did.
+    /// How it ended, if it did and nothing was asked of it since.
     pub ended: Option<TaskOutcome>,
+    /// What it ran out of, when it is incomplete.
+    pub limit: Option<Limit>,
+    /// The request that went beyond it: the same event again is refused again.
+    pub exhausted_by: Option<ExchangeId>,
+    /// Whether its end was told: each task is counted once.
+    pub counted: bool,
     /// Whether its last exchange came to nothing.
     pub failed: bool,
 }
@@ -27,7 +44,17 @@ impl Task {
     /// A generation that begins now.
     #[must_use]
     pub fn new(generation: u64, now: Millis) -> Self {
-        Task { generation, started: now, model_calls: 0, opening: None, ended: None, failed: false }
+        Task {
+            generation,
+            started: now,
+            model_calls: 0,
+            opening: None,
+            ended: None,
+            limit: None,
+            exhausted_by: None,
+            counted: false,
+            failed: false,
+        }
     }
 }
 
@@ -86,7 +113,14 @@ impl Lanes {
         number
     }
 
-    /// All of them.
+    /// The lane was used just now: it is folded last.
+    pub fn touch(&mut self, number: u32) {
+        if let Some(at) = self.list.iter().position(|lane| lane.number == number) {
+            self.list[at..].rotate_left(1);
+        }
+    }
+
+    /// All of them, the one last used at the end.
     pub fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.list.iter()
     }
@@ -108,7 +142,7 @@ impl Lanes {
         self.list.iter().map(|lane| lane.task.generation).fold(self.floor, u64::max)
     }
 
-    /// Forgets the oldest lanes beyond `kept` that `idle` allows.
+    /// Forgets the lanes longest unused, beyond `kept`, that `idle` allows.
     pub fn fold(&mut self, kept: usize, idle: impl Fn(&Lane) -> bool) -> Vec<Lane> {
         let mut gone = Vec::new();
         while self.list.len() > kept {

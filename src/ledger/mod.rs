@@ -10,6 +10,7 @@
 //!                          │         └─────► Withheld: the generation moved on, or a newer attempt
 //!                          └─ Check, once a second: still wanted? (renews the lease)
 //!  Advance: the older generation's open calls are Superseded, its exchanges Withheld
+//!  Start, Decide, Resolve: what an application asks or tells about one call
 //!  Tick:    deadlines and leases
 //! ```
 //! [`calls`] has the diagram of a call, [`exchanges`] that of an exchange.
@@ -18,23 +19,33 @@ mod admit;
 pub mod calls;
 mod control;
 pub mod digest;
+pub mod effects;
+mod enter;
 pub mod event;
 pub mod exchanges;
 pub mod lanes;
-pub mod results;
+mod launch;
+mod matching;
+mod results;
 pub mod rules;
 mod settle;
+mod step;
 mod time;
 mod words;
+pub mod writes;
 
-use calls::{CallState, Register};
-use event::{Effects, Event, Fact, Millis, Outcome, TaskOutcome, Transition};
+#[cfg(test)]
+mod tests;
+
+use calls::{Call, CallState, Proposal, Register};
+use control::Advances;
+use event::{Effects, Event, ExchangeId, Millis, Outcome, TaskOutcome, Transition};
 use exchanges::{Exchange, Exchanges, FlightState};
-use lanes::{Lanes, Task};
+use lanes::{Lanes, Limit};
 use rules::Rules;
+use step::Step;
 
 use crate::guard::fault::Code;
-use crate::guard::verdict::Action;
 
 /// The state of one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,26 +55,33 @@ pub struct Conversation {
     lanes: Lanes,
     calls: Register,
     exchanges: Exchanges,
+    /// The last advances by the control API, and what each was answered.
+    advances: Advances,
     /// Nothing falls due before this.
     due: Option<Millis>,
 }
 
 impl Conversation {
     /// Applies one event. Whatever is refused leaves the conversation as it was, but for what time alone
-    /// decided and an advance by header. An event applied twice gives its first outcome.
+    /// decided, an advance by header, a spent budget, and the report of a write's late result.
+    ///
+    /// An event applied twice (a lost reply) has its effect once and gives its first outcome; a release
+    /// that was never carried out is withheld all the same when the generation has moved on since.
     pub fn apply(&mut self, event: &Event, rules: &Rules, now: Millis) -> Transition {
-        let mut effects = Effects::default();
-        self.tick(rules, now, &mut effects);
+        let mut step = Step::new(rules, now);
+        self.tick(&mut step);
         let outcome = match event {
-            Event::Admit(admit) => self.admit(admit, rules, now, &mut effects),
-            Event::Settle(settle) => self.settle(settle, rules, now, &mut effects),
-            Event::Close(close) => self.close(*close, rules, now, &mut effects),
-            Event::Check(exchange) => self.check(*exchange, rules, now),
-            Event::Advance(generation) => self.advance(*generation, rules, now, &mut effects),
-            Event::Decide(decide) => self.decide(decide, rules, now, &mut effects),
+            Event::Admit(admit) => self.admit(admit, &mut step),
+            Event::Settle(settle) => self.settle(settle, &mut step),
+            Event::Close(close) => self.close(*close, &mut step),
+            Event::Check(exchange) => self.check(*exchange, &step),
+            Event::Advance(advance) => self.advance(advance, &mut step),
+            Event::Start(start) => self.start(start, &mut step),
+            Event::Decide(decide) => self.decide(decide, &mut step),
+            Event::Resolve(resolve) => self.resolve(resolve, &mut step),
             Event::Tick => Outcome::Done,
         };
-        Transition { outcome, effects }
+        Transition { outcome, effects: step.effects }
     }
 
     /// When something falls due by itself: a `Tick` then (or later) is not in vain.
@@ -72,11 +90,13 @@ impl Conversation {
         self.due
     }
 
-    /// Whether nothing here may be let go early: no open call, no exchange under way.
+    /// Whether nothing here may be let go early: no open call, no exchange under way, no write whose
+    /// outcome is unknown.
     #[must_use]
     pub fn idle(&self) -> bool {
+        let keeps = |call: &Call| call.state == CallState::Open || call.unknown_write();
         !self.exchanges.iter().any(Exchange::under_way)
-            && !self.calls.iter().any(calls::Proposal::open)
+            && !self.calls.iter().any(|proposal| proposal.calls.iter().any(keeps))
     }
 
     /// The registered calls, for reading.
@@ -100,16 +120,17 @@ impl Conversation {
     /// The conversation is forgotten (expired or deleted): what is under way must be withheld.
     #[must_use]
     pub fn forget(&self, now: Millis) -> Effects {
-        let mut effects = Effects::default();
+        let rules = Rules::default();
+        let mut step = Step::new(&rules, now);
         for exchange in self.exchanges.iter().filter(|one| one.under_way()) {
-            effects.cancel.push((exchange.id, Code::StaleAnswer));
+            step.effects.cancel.push((exchange.id, Code::StaleAnswer));
         }
         for lane in self.lanes.iter() {
             let outcome = if lane.task.failed { TaskOutcome::Failed } else { TaskOutcome::Expired };
-            report_end(&lane.task, outcome, now, &mut effects);
+            step.report(&mut lane.task.clone(), outcome);
         }
-        effects.open_calls -= self.count_open();
-        effects
+        step.effects.open_calls -= self.count_open();
+        step.effects
     }
 
     fn count_open(&self) -> i64 {
@@ -117,60 +138,80 @@ impl Conversation {
         open.filter(|call| call.state == CallState::Open).count().try_into().unwrap_or(i64::MAX)
     }
 
-    /// The lane moves to `generation`: the older one's open calls are superseded, its exchanges withheld.
-    fn move_lane(
+    /// Ends every open call that `which` picks; each is told to `each`.
+    fn end_calls(
         &mut self,
-        lane: u32,
-        generation: u64,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Vec<Box<str>> {
+        state: CallState,
+        step: &mut Step<'_>,
+        which: impl Fn(&Proposal, &Call) -> bool,
+        mut each: impl FnMut(&Call, &mut Effects),
+    ) {
+        let effects = &mut step.effects;
+        self.calls.end(state, step.now, which, |call| {
+            effects.open_calls -= 1;
+            each(call, effects);
+        });
+    }
+
+    /// The lane moves to `generation`: the older one's open calls are superseded, its exchanges withheld.
+    fn move_lane(&mut self, lane: u32, generation: u64, step: &mut Step<'_>) -> Vec<Box<str>> {
         let mut superseded = Vec::new();
-        self.calls.end(
-            CallState::Superseded,
-            now,
-            |proposal, _| proposal.lane == lane,
-            |call| superseded.push(call.id.clone()),
-        );
-        effects.open_calls -= i64::try_from(superseded.len()).unwrap_or(i64::MAX);
-        let cancels = rules.actions.action(Code::StaleAnswer) == Action::Refuse;
-        for exchange in self.exchanges.iter_mut() {
-            if exchange.lane == lane && exchange.under_way() {
-                exchange.state = FlightState::Withheld(Code::StaleAnswer);
-                if cancels {
-                    effects.cancel.push((exchange.id, Code::StaleAnswer));
-                }
-            }
-        }
+        let of_lane = |proposal: &Proposal, _: &Call| proposal.lane == lane;
+        self.end_calls(CallState::Superseded, step, of_lane, |call, _| {
+            superseded.push(call.id.clone());
+        });
+        let cut = self.withhold(Code::StaleAnswer, step, |one| one.lane == lane);
         if let Some(lane) = self.lanes.get_mut(lane) {
-            if lane.task.ended.is_none() && lane.task.model_calls > 0 {
-                report_end(&lane.task, TaskOutcome::Superseded, now, effects);
-            }
-            lane.task = Task::new(generation, now);
+            let failed = lane.task.failed && !cut;
+            let outcome = if failed { TaskOutcome::Failed } else { TaskOutcome::Superseded };
+            step.report(&mut lane.task, outcome);
+            lane.task = lanes::Task::new(generation, step.now);
         }
         let lanes = &self.lanes;
-        self.exchanges.retire(rules.kept, |one| lanes.current(one.lane, one.generation));
+        self.exchanges.retire(step.rules.kept, |one| lanes.current(one.lane, one.generation));
         superseded
     }
 
-    /// The lane's task ends; gives whether it was under way.
-    fn end_task(&mut self, lane: u32, outcome: TaskOutcome, now: Millis, effects: &mut Effects) {
+    /// The exchanges under way that `which` picks may not be answered any more; gives whether there
+    /// were any. Where the rules only note it, they go on: settling tells.
+    fn withhold(
+        &mut self,
+        code: Code,
+        step: &mut Step<'_>,
+        which: impl Fn(&Exchange) -> bool,
+    ) -> bool {
+        let cancels = step.refuses(code);
+        let mut any = false;
+        for exchange in self.exchanges.iter_mut() {
+            if exchange.under_way() && which(exchange) {
+                any = true;
+                exchange.state = FlightState::Withheld(code);
+                if cancels {
+                    step.effects.cancel.push((exchange.id, code));
+                }
+            }
+        }
+        any
+    }
+
+    /// The lane's task ends incomplete, if it is under way: it ran out of something.
+    fn exhaust(&mut self, lane: u32, limit: Limit, by: Option<ExchangeId>, step: &mut Step<'_>) {
+        if let Some(lane) = self.lanes.get_mut(lane)
+            && lane.task.ended.is_none()
+        {
+            lane.task.limit = Some(limit);
+            lane.task.exhausted_by = by;
+        }
+        self.end_task(lane, TaskOutcome::Incomplete, step);
+    }
+
+    /// The lane's task ends, if it is under way.
+    fn end_task(&mut self, lane: u32, outcome: TaskOutcome, step: &mut Step<'_>) {
         if let Some(lane) = self.lanes.get_mut(lane)
             && lane.task.ended.is_none()
         {
             lane.task.ended = Some(outcome);
-            report_end(&lane.task, outcome, now, effects);
+            step.report(&mut lane.task, outcome);
         }
-    }
-}
-
-fn report_end(task: &Task, outcome: TaskOutcome, now: Millis, effects: &mut Effects) {
-    if task.model_calls > 0 && (task.ended.is_none() || task.ended == Some(outcome)) {
-        effects.facts.push(Fact::TaskEnded {
-            generation: task.generation,
-            outcome,
-            took: now.since(task.started),
-        });
     }
 }

@@ -1,34 +1,33 @@
-//! The runs of a list, judged: which results are accepted, which are refused, which are replaced.
-//!
-//! Runs are matched from the last to the first, each against the newest proposal that a later run has
-//! not taken: ids repeat (`functions.x:0`), and what a model uses again later cannot touch an earlier
-//! call. Nothing is changed here; decisions are carried out only when the whole request is admitted.
+//! Results, judged one by one: which are accepted, which are refused, which are replaced.
 
-use super::calls::{Call, CallState, Proposal, Register};
+use super::Conversation;
+use super::calls::{Call, CallState, Proposal};
 use super::digest::Digest;
-use super::event::{Fact, Millis, Notice, Pair, Run, Substitution};
-use super::lanes::Lanes;
-use super::rules::{AtEnd, Rules};
+use super::event::{Fact, Notice, Pair, Run, Substitution};
+use super::matching::{Judge, calls_of};
+use super::rules::AtEnd;
+use super::step::{Findings, Step};
 use super::words;
-use crate::guard::fault::{Code, Fault};
+use super::writes::Written;
+use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
 /// One result that becomes its call's.
 #[derive(Clone, Copy, Debug)]
-pub struct Decision {
+pub(super) struct Decision {
     /// The proposal.
-    pub seq: u64,
+    pub(super) seq: u64,
     /// The call's place in it.
-    pub call: usize,
+    pub(super) call: usize,
     /// The result.
-    pub result: Digest,
+    pub(super) result: Digest,
     /// What the call becomes.
-    pub how: How,
+    pub(super) how: How,
 }
 
 /// What a decision makes of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub(super) enum How {
     /// Accepted.
     Accept,
     /// Closed by the client's own notice.
@@ -39,304 +38,272 @@ pub enum How {
 
 /// The proposal that a live run answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Matched {
+pub(super) struct Matched {
     /// The proposal.
-    pub seq: u64,
-    /// The choice whose calls it answers.
-    pub choice: u64,
-    /// Whether nothing is decided by it: every call had ended before.
-    pub ended: bool,
+    pub(super) seq: u64,
+    /// Whether notices (or what a note lets in) stand in place of results that were accepted before.
+    pub(super) recovers: bool,
 }
 
 /// What the runs of a list come to.
 #[derive(Debug, Default)]
-pub struct Judgement {
-    /// What refuses the request.
-    pub faults: Vec<Fault>,
-    /// What is let through and recorded.
-    pub notes: Vec<Fault>,
+pub(super) struct Judgement {
+    /// What refuses the request, and what is only recorded.
+    pub(super) findings: Findings,
     /// Results to be replaced by a notice.
-    pub substitutions: Vec<Substitution>,
+    pub(super) substitutions: Vec<Substitution>,
     /// Results to be made final.
-    pub decisions: Vec<Decision>,
-    /// The proposals whose runs are offered here for the first time, with the choice taken.
-    pub offered: Vec<(u64, u64)>,
+    pub(super) decisions: Vec<Decision>,
+    /// The proposals whose runs are offered here for the first time.
+    pub(super) offered: Vec<u64>,
     /// The live run's proposal, if the ledger holds it.
-    pub matched: Option<Matched>,
+    pub(super) matched: Option<Matched>,
+    /// Writes whose late result was seen, whatever becomes of the request.
+    pub(super) reported: Vec<(u64, usize)>,
     /// What was refused of which tool, for metrics.
-    pub refused: Vec<Fact>,
+    pub(super) refused: Vec<Fact>,
 }
 
-/// What the runs are judged against.
-pub struct Judge<'a> {
-    /// All calls.
-    pub register: &'a Register,
-    /// All generations.
-    pub lanes: &'a Lanes,
-    /// The operator's settings.
-    pub rules: &'a Rules,
-    /// Whether the list is one that is known and current: its live results are not judged anew.
-    pub repeat: bool,
+/// One call of a proposal with the result offered for it.
+struct Offer<'a> {
+    of: &'a Proposal,
+    at: usize,
+    call: &'a Call,
+    pair: &'a Pair,
+    /// Whether the call's generation is current.
+    current: bool,
 }
 
-impl<'a> Judge<'a> {
-    /// Judges every run of a list.
-    #[must_use]
-    pub fn list(&self, runs: &[Run]) -> Judgement {
-        let mut out = Judgement::default();
-        let mut claimed: Vec<u64> = Vec::new();
-        for (at, run) in runs.iter().enumerate().rev() {
-            let found = if run.live {
-                self.register.holding(&run.pairs).next()
-            } else {
-                self.find_history(run, &claimed, at + 1 == runs.len())
-            };
-            let Some(proposal) = found else { continue };
-            claimed.push(proposal.seq);
-            let choice = proposal.choice_of(&run.pairs).unwrap_or_default();
-            if run.live {
-                self.live(proposal, choice, run, &mut out);
-            } else {
-                self.history(proposal, choice, run, &mut out);
-            }
-        }
-        out.substitutions.sort_by_key(|one| one.message);
-        out
-    }
-
-    /// The proposal that a run of history answers. Its identity is ids, tools and arguments; of several,
-    /// one whose results are these, then one not yet answered, then the newest. By ids and tools alone
-    /// only when nothing else is there: clients prune old arguments.
-    fn find_history(&self, run: &Run, claimed: &[u64], last: bool) -> Option<&'a Proposal> {
-        let candidates = || {
-            self.register.holding(&run.pairs).filter(|proposal| !claimed.contains(&proposal.seq))
-        };
-        let whole = |proposal: &&Proposal, test: &dyn Fn(&Call, &Pair) -> bool| {
-            calls_of(proposal, run).all(|(_, call, pair)| test(call, pair))
-        };
-        let same = |proposal: &&Proposal| whole(proposal, &Call::is);
-        candidates()
-            .filter(same)
-            .find(|proposal| whole(proposal, &|call, pair| call.holds(pair.result)))
-            .or_else(|| candidates().filter(same).find(|proposal| proposal.open()))
-            .or_else(|| candidates().find(same))
-            .or_else(|| {
-                candidates()
-                    .find(|proposal| whole(proposal, &|call, pair| call.tool == pair.tool))
-                    .filter(|proposal| last || !proposal.open())
-            })
-            .or_else(|| candidates().next().filter(|proposal| last && proposal.open()))
-    }
-
-    fn live(&self, proposal: &Proposal, choice: u64, run: &Run, out: &mut Judgement) {
-        let current = self.lanes.current(proposal.lane, proposal.generation);
-        let mut ended = true;
-        for (at, call, pair) in calls_of(proposal, run) {
-            if self.repeat {
-                self.repeated(call, pair, out);
+impl Judge<'_> {
+    /// Judges a live run.
+    pub(super) fn live(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
+        let current = self.lanes.current(of.lane, of.generation);
+        let mut recovers = false;
+        for (at, call, pair) in calls_of(of, run) {
+            let offer = Offer { of, at, call, pair, current };
+            if self.repeat.is_some() {
+                self.repeated(&offer, out);
             } else if call.answered() {
-                self.answered(proposal, at, pair, current, out);
+                recovers |= !call.holds(pair.result);
+                self.answered(&offer, out);
             } else if call.state == CallState::Open {
-                ended = false;
-                self.open(proposal, at, pair, current, out);
-            } else {
-                self.gone(proposal, at, pair, out);
+                self.open(&offer, out);
+            } else if !pair.closing {
+                self.gone(&offer, out);
             }
         }
-        if !ended {
-            out.offered.push((proposal.seq, choice));
+        if self.repeat.is_none() {
+            // What the run leaves out closes, even when nothing in the run itself was still open.
+            out.offered.push(of.seq);
         }
-        out.matched = Some(Matched { seq: proposal.seq, choice, ended });
+        out.matched = Some(Matched { seq: of.seq, recovers });
+    }
+
+    /// Judges a run of history.
+    pub(super) fn history(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
+        let current = self.lanes.current(of.lane, of.generation);
+        let mut offered = false;
+        for (at, call, pair) in calls_of(of, run) {
+            let offer = Offer { of, at, call, pair, current };
+            if call.state == CallState::Open {
+                offered = true;
+                self.open(&offer, out);
+            } else if pair.closing || call.holds(pair.result) {
+                // A closing may stand for anything that has ended.
+            } else if call.barred() {
+                self.barred(&offer, out);
+            } else {
+                self.changed(&offer, out);
+            }
+        }
+        if offered {
+            out.offered.push(of.seq);
+        }
+    }
+
+    /// A second copy of a run in one list. It decides nothing, but what is barred stays barred in every
+    /// copy.
+    pub(super) fn copy(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
+        let current = self.lanes.current(of.lane, of.generation);
+        for (at, call, pair) in calls_of(of, run) {
+            let barred = call.barred() && !pair.closing && !call.holds(pair.result);
+            if barred && call.tool == pair.tool {
+                self.barred(&Offer { of, at, call, pair, current }, out);
+            }
+        }
     }
 
     /// A list that was admitted before: only what had to be replaced then must be replaced again.
-    fn repeated(&self, call: &Call, pair: &Pair, out: &mut Judgement) {
-        if call.barred() && !pair.closing {
-            let (code, notice) = barred_as(call);
-            if self.rules.actions.action(code) == Action::Refuse {
-                substitute(pair, notice, out);
-            }
+    fn repeated(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        let code = gone_code(offer);
+        if offer.call.barred() && !offer.pair.closing && self.refuses(code) {
+            substitute(offer, out);
         }
     }
 
-    fn answered(&self, of: &Proposal, at: usize, pair: &Pair, current: bool, out: &mut Judgement) {
-        let call = &of.calls[at];
-        if !call.holds(pair.result) && !pair.closing {
-            self.finding(Code::Conflict, call, pair, out);
-        } else if !current && !pair.closing {
-            let code = if of.delivered { Code::Duplicate } else { Code::Stale };
-            self.finding(code, call, pair, out);
-        }
-    }
-
-    fn open(&self, of: &Proposal, at: usize, pair: &Pair, current: bool, out: &mut Judgement) {
-        let call = &of.calls[at];
-        let decision = |how| Decision { seq: of.seq, call: at, result: pair.result, how };
-        let fault = if pair.closing {
-            out.decisions.push(decision(How::Close));
+    /// A live result of a call that has one.
+    fn answered(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        if offer.pair.closing {
             return;
+        }
+        if !offer.call.holds(offer.pair.result) {
+            self.force_unless_refused(Code::Conflict, offer, out);
+        } else if !offer.current {
+            let delivered = offer.of.delivered && !self.declared;
+            let code = if delivered { Code::Duplicate } else { Code::Stale };
+            self.finding(code, offer, out);
+        } else if mismatched(offer.call, offer.pair) {
+            self.force_unless_refused(Code::Mismatch, offer, out);
+        }
+    }
+
+    /// A result of a call that waits for one.
+    fn open(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        let Offer { of, at, call, pair, current } = *offer;
+        if pair.closing {
+            out.decisions.push(decision(of, at, pair, How::Close));
         } else if !current {
-            Some(Code::Stale)
+            self.force_unless_refused(Code::Stale, offer, out);
         } else if mismatched(call, pair) {
-            Some(Code::Mismatch)
+            self.force_unless_refused(Code::Mismatch, offer, out);
         } else {
-            None
-        };
-        match fault {
-            None => out.decisions.push(decision(How::Accept)),
-            Some(code) => {
-                if self.finding(code, call, pair, out) != Action::Refuse {
-                    out.decisions.push(decision(How::Accept));
-                }
+            if call.arguments != pair.arguments {
+                out.findings.notes.push(words::edited(pair));
             }
+            out.decisions.push(decision(of, at, pair, How::Accept));
         }
     }
 
     /// A live result of a call that ended without one.
-    fn gone(&self, of: &Proposal, at: usize, pair: &Pair, out: &mut Judgement) {
-        if pair.closing {
-            return;
-        }
-        let call = &of.calls[at];
-        let (code, at_end) = match call.state {
-            CallState::Unchosen => (Code::Duplicate, AtEnd::Refuse),
-            CallState::TimedOut => (Code::Late, self.rules.late),
-            CallState::Superseded => (Code::Stale, self.rules.superseded),
-            _ => (Code::Stale, AtEnd::Refuse),
+    fn gone(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        self.report(offer, out);
+        let code = gone_code(offer);
+        let at_end = match (code, offer.call.state) {
+            (Code::Late, _) => self.rules.late,
+            (Code::Stale, CallState::TimedOut | CallState::Superseded) => self.rules.superseded,
+            _ => AtEnd::Refuse,
         };
-        if self.rules.actions.action(code) == Action::Refuse && at_end == AtEnd::Substitute {
-            substitute(pair, barred_as(call).1, out);
-        } else if self.finding(code, call, pair, out) != Action::Refuse {
-            out.decisions.push(force(of, at, pair));
-        }
-    }
-
-    fn history(&self, proposal: &Proposal, choice: u64, run: &Run, out: &mut Judgement) {
-        let current = self.lanes.current(proposal.lane, proposal.generation);
-        let mut offered = false;
-        for (at, call, pair) in calls_of(proposal, run) {
-            if call.answered() {
-                if !call.holds(pair.result) && !pair.closing {
-                    self.changed(call, pair, out);
-                }
-            } else if call.state == CallState::Open {
-                offered = true;
-                self.open(proposal, at, pair, current, out);
-            } else if call.barred() && !pair.closing {
-                self.barred(proposal, at, pair, out);
-            }
-        }
-        if offered {
-            out.offered.push((proposal.seq, choice));
-        }
-    }
-
-    fn changed(&self, call: &Call, pair: &Pair, out: &mut Judgement) {
-        match self.rules.actions.action(Code::HistoryChanged) {
-            Action::Off => {}
-            Action::Note => out.notes.push(words::about(Code::HistoryChanged, pair)),
-            Action::Refuse => {
-                self.finding(Code::Conflict, call, pair, out);
-            }
+        if self.refuses(code) && at_end == AtEnd::Substitute {
+            substitute(offer, out);
+        } else {
+            self.force_unless_refused(code, offer, out);
         }
     }
 
     /// History may hold only a closing for a call that was superseded or timed out unanswered.
-    fn barred(&self, of: &Proposal, at: usize, pair: &Pair, out: &mut Judgement) {
-        let call = &of.calls[at];
-        let (code, notice) = barred_as(call);
-        if self.rules.actions.action(code) == Action::Refuse
-            && self.rules.history == AtEnd::Substitute
-        {
-            substitute(pair, notice, out);
-        } else if self.finding(code, call, pair, out) != Action::Refuse {
-            out.decisions.push(force(of, at, pair));
+    fn barred(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        self.report(offer, out);
+        let code = gone_code(offer);
+        if self.refuses(code) && self.rules.history == AtEnd::Substitute {
+            substitute(offer, out);
+        } else {
+            self.force_unless_refused(code, offer, out);
         }
     }
 
-    fn finding(&self, code: Code, call: &Call, pair: &Pair, out: &mut Judgement) -> Action {
-        let action = self.rules.actions.action(code);
-        match action {
+    /// Clients trim, summarise and prune history: what changed there is noted.
+    fn changed(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        match self.rules.actions.action(Code::HistoryChanged) {
             Action::Off => {}
-            Action::Note => out.notes.push(words::about(code, pair)),
+            Action::Note => {
+                out.findings.notes.push(words::about(Code::HistoryChanged, offer.pair));
+            }
             Action::Refuse => {
-                out.faults.push(words::about(code, pair));
-                out.refused.push(Fact::ResultDecided {
-                    tool: call.tool.clone(),
-                    code: Some(code),
-                    waited: None,
-                });
+                self.finding(Code::Conflict, offer, out);
             }
         }
+    }
+
+    /// The late result of a write tells what became of it, even when no model may have it.
+    fn report(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        if offer.call.unknown_write() && !mismatched(offer.call, offer.pair) {
+            out.reported.push((offer.of.seq, offer.at));
+        }
+    }
+
+    fn force_unless_refused(&self, code: Code, offer: &Offer<'_>, out: &mut Judgement) {
+        if self.finding(code, offer, out) != Action::Refuse {
+            out.decisions.push(decision(offer.of, offer.at, offer.pair, How::Force));
+        }
+    }
+
+    fn finding(&self, code: Code, offer: &Offer<'_>, out: &mut Judgement) -> Action {
+        let action = out.findings.weigh(words::about(code, offer.pair), self.rules);
+        if action == Action::Refuse {
+            let tool = offer.call.tool.clone();
+            out.refused.push(Fact::ResultDecided { tool, code: Some(code), waited: None });
+        }
         action
+    }
+
+    fn refuses(&self, code: Code) -> bool {
+        self.rules.actions.action(code) == Action::Refuse
     }
 }
 
 /// Whether a result does not belong to the call that bears its id: another tool, other arguments, an
 /// attempt that was never started, or a declared field that echoes another value.
-#[must_use]
-pub fn mismatched(call: &Call, pair: &Pair) -> bool {
+pub(super) fn mismatched(call: &Call, pair: &Pair) -> bool {
     let renamed = pair.name.as_ref().is_some_and(|name| *name != call.tool);
     let unstarted = pair.attempt.is_some_and(|attempt| attempt == 0 || attempt > call.started);
     !call.is(pair) || renamed || unstarted || !echoes_agree(call, &pair.echoes)
 }
 
 /// Whether every field that both the call and its result hold has the same value.
-#[must_use]
-pub fn echoes_agree(call: &Call, echoes: &[(Box<str>, Digest)]) -> bool {
+fn echoes_agree(call: &Call, echoes: &[(Box<str>, Digest)]) -> bool {
     echoes.iter().all(|(field, value)| {
         call.echoes.iter().all(|(known, asked)| known != field || asked == value)
     })
 }
 
-fn calls_of<'a>(
-    proposal: &'a Proposal,
-    run: &'a Run,
-) -> impl Iterator<Item = (usize, &'a Call, &'a Pair)> {
-    let choice = proposal.choice_of(&run.pairs);
-    run.pairs.iter().filter_map(move |pair| {
-        let at = proposal.call(&pair.id, choice)?;
-        Some((at, &proposal.calls[at], pair))
-    })
-}
-
-fn barred_as(call: &Call) -> (Code, Notice) {
-    match call.state {
-        CallState::TimedOut => (Code::Late, Notice::Timeout),
-        _ => (Code::Stale, Notice::Superseded),
+/// What a result is called whose call ended without one. An older generation's is stale before it is
+/// late.
+fn gone_code(offer: &Offer<'_>) -> Code {
+    match offer.call.state {
+        CallState::Unchosen => Code::Duplicate,
+        CallState::TimedOut if offer.current => Code::Late,
+        _ => Code::Stale,
     }
 }
 
-fn force(of: &Proposal, at: usize, pair: &Pair) -> Decision {
-    Decision { seq: of.seq, call: at, result: pair.result, how: How::Force }
+fn decision(of: &Proposal, at: usize, pair: &Pair, how: How) -> Decision {
+    Decision { seq: of.seq, call: at, result: pair.result, how }
 }
 
-fn substitute(pair: &Pair, notice: Notice, out: &mut Judgement) {
-    out.substitutions.push(Substitution { message: pair.message, notice });
-    out.notes.push(words::about(Code::Substituted, pair));
+/// The notice goes by how the call ended, so that it stays the same in every later request.
+fn substitute(offer: &Offer<'_>, out: &mut Judgement) {
+    let notice = match offer.call.state {
+        CallState::TimedOut => Notice::Timeout,
+        _ => Notice::Superseded,
+    };
+    out.substitutions.push(Substitution { message: offer.pair.message, notice });
+    out.findings.notes.push(words::about(Code::Substituted, offer.pair));
 }
 
-impl Decision {
-    /// Carries it out.
-    pub fn carry_out(&self, register: &mut Register, now: Millis) -> Option<Fact> {
-        let call = register.get_mut(self.seq)?.calls.get_mut(self.call)?;
-        match self.how {
-            How::Accept if call.state == CallState::Open => {
-                call.state = CallState::Accepted(self.result);
-            }
-            How::Close if call.state == CallState::Open => {
-                call.state = CallState::Closed(self.result);
-            }
-            _ => {
-                call.forced = Some(self.result);
-                return None;
+impl Conversation {
+    /// Carries a decision out.
+    pub(super) fn carry_out(&mut self, decision: &Decision, step: &mut Step<'_>) {
+        let proposal = self.calls.get_mut(decision.seq);
+        let Some(call) = proposal.and_then(|one| one.calls.get_mut(decision.call)) else { return };
+        if decision.how == How::Force {
+            call.forced = Some(decision.result);
+            if call.unknown_write() {
+                call.written = Some(Written::Reported);
             }
         }
-        call.ended = Some(now);
-        Some(Fact::ResultDecided {
+        if call.state != CallState::Open {
+            return;
+        }
+        call.state = match decision.how {
+            How::Close => CallState::Closed(decision.result),
+            How::Accept | How::Force => CallState::Accepted(decision.result),
+        };
+        call.ended = Some(step.now);
+        step.effects.open_calls -= 1;
+        step.effects.facts.push(Fact::ResultDecided {
             tool: call.tool.clone(),
             code: None,
-            waited: Some(now.since(call.registered)),
-        })
+            waited: Some(step.now.since(call.registered)),
+        });
     }
 }

@@ -2,136 +2,132 @@
 
 use super::Conversation;
 use super::calls::{CallState, Origin};
-use super::event::{
-    Close, Effects, Ending, ExchangeId, Fact, Millis, Outcome, Settle, TaskOutcome,
-};
-use super::exchanges::{FlightState, Kind};
-use super::rules::Rules;
+use super::event::{Close, Ending, ExchangeId, Fact, Outcome, Refused, Settle, TaskOutcome};
+use super::exchanges::{Exchange, FlightState, Kind};
+use super::lanes::Limit;
+use super::step::Step;
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
 impl Conversation {
     /// Is this exchange's generation still current, and is it the newest attempt? Then its calls are
     /// registered, in the same step. Expired, deleted and lapsed exchanges are no longer wanted.
-    pub(super) fn settle(
-        &mut self,
-        settle: &Settle,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
-        let Some(exchange) = self.exchanges.get(settle.exchange) else {
-            return Outcome::Withheld(Code::StaleAnswer);
-        };
-        let noted = match exchange.state {
-            FlightState::Withheld(code) if rules.actions.action(code) == Action::Refuse => {
-                return Outcome::Withheld(code);
-            }
-            FlightState::Withheld(code) => Some(code),
-            FlightState::Failed => return Outcome::Withheld(Code::Overtaken),
-            FlightState::Flight | FlightState::Settled | FlightState::Delivered => None,
-        };
-        let proposes = !settle.alternatives.is_empty();
-        if proposes && exchange.proposed {
-            return noted.map_or(Outcome::Wanted, Outcome::Noted);
+    pub(super) fn settle(&mut self, settle: &Settle, step: &mut Step<'_>) -> Outcome {
+        let exchange = self.exchanges.get(settle.exchange);
+        let mut noted = unwanted(exchange);
+        if let Some(code) = noted.filter(|code| step.refuses(*code)) {
+            return Outcome::Withheld(code);
         }
+        let Some(exchange) = exchange else { return wanted_or(noted) };
         let (lane, generation) = (exchange.lane, exchange.generation);
-        if proposes
-            && exchange.last_allowed
-            && rules.actions.action(Code::BudgetExhausted) == Action::Refuse
-        {
-            self.set_state(settle.exchange, FlightState::Withheld(Code::BudgetExhausted));
-            self.end_task(lane, TaskOutcome::Incomplete, now, effects);
-            return Outcome::Withheld(Code::BudgetExhausted);
+        let again = exchange.proposed;
+        noted = noted.or(exchange.noted);
+        let proposes = !settle.alternatives.is_empty();
+        if proposes && exchange.last_allowed {
+            match step.rules.actions.action(Code::BudgetExhausted) {
+                Action::Refuse => {
+                    self.set_state(settle.exchange, FlightState::Withheld(Code::BudgetExhausted));
+                    self.exhaust(lane, Limit::ModelCalls, Some(settle.exchange), step);
+                    self.reckon_due(step.rules);
+                    return Outcome::Withheld(Code::BudgetExhausted);
+                }
+                Action::Note => noted = noted.or(Some(Code::BudgetExhausted)),
+                Action::Off => {}
+            }
         }
-        if proposes {
+        if proposes && !again {
+            let faults = self.unknown_writes(settle);
+            match step.rules.actions.action(Code::WriteOutcomeUnknown) {
+                _ if faults.is_empty() => {}
+                Action::Refuse => {
+                    let (generation, notes) = (Some(generation), Vec::new());
+                    return Outcome::Refused(Refused { generation, faults, notes });
+                }
+                Action::Note => noted = noted.or(Some(Code::WriteOutcomeUnknown)),
+                Action::Off => {}
+            }
             let forced = settle.forced || noted.is_some();
             let origin = Origin { exchange: settle.exchange, lane, generation, forced };
-            self.calls.propose(origin, &settle.alternatives, now);
-            for call in settle.alternatives.iter().flat_map(|one| &one.calls) {
-                effects.open_calls += 1;
-                effects.facts.push(Fact::CallRegistered { tool: call.tool.clone() });
-            }
+            self.register(origin, settle, step);
         }
         if let Some(exchange) = self.exchanges.get_mut(settle.exchange) {
             exchange.proposed |= proposes;
+            exchange.noted = noted;
             if exchange.state == FlightState::Flight {
                 exchange.state = FlightState::Settled;
             }
         }
-        self.reckon_due(rules);
-        noted.map_or(Outcome::Wanted, Outcome::Noted)
+        self.reckon_due(step.rules);
+        wanted_or(noted)
     }
 
-    pub(super) fn close(
-        &mut self,
-        close: Close,
-        rules: &Rules,
-        now: Millis,
-        effects: &mut Effects,
-    ) -> Outcome {
-        let Some(exchange) = self.exchanges.get(close.exchange) else { return Outcome::Done };
-        if !exchange.under_way() {
-            return Outcome::Done;
+    fn register(&mut self, origin: Origin, settle: &Settle, step: &mut Step<'_>) {
+        self.calls.propose(origin, &settle.alternatives, step.now);
+        for call in settle.alternatives.iter().flat_map(|one| &one.calls) {
+            step.effects.open_calls += 1;
+            step.effects.facts.push(Fact::CallRegistered { tool: call.tool.clone() });
         }
-        let (lane, kind) = (exchange.lane, exchange.kind);
-        let answer = exchange.state == FlightState::Settled && !exchange.proposed;
-        let current = self.lanes.current(lane, exchange.generation);
-        let settled = exchange.state == FlightState::Settled;
-        if close.ending == Ending::Delivered && settled {
-            self.set_state(close.exchange, FlightState::Delivered);
+        if !self.lanes.current(origin.lane, origin.generation) {
+            // Let out by a note after its generation: nobody waits for these calls.
+            let theirs = |exchange| exchange == origin.exchange;
+            let superseded = CallState::Superseded;
+            self.end_calls(superseded, step, |one, _| theirs(one.exchange), |_, _| {});
+        }
+    }
+
+    pub(super) fn close(&mut self, close: Close, step: &mut Step<'_>) -> Outcome {
+        let id = close.exchange;
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Outcome::Done };
+        let again = std::mem::replace(&mut exchange.closed, true);
+        let (under_way, lane, kind) = (exchange.under_way(), exchange.lane, exchange.kind);
+        let (generation, proposed) = (exchange.generation, exchange.proposed);
+        let delivered = close.ending == Ending::Delivered && exchange.state == FlightState::Settled;
+        let current = self.lanes.current(lane, generation);
+        if delivered && !again {
+            self.set_state(id, FlightState::Delivered);
             if let Kind::Continuation(seq) = kind
                 && let Some(proposal) = self.calls.get_mut(seq)
             {
                 proposal.delivered = true;
             }
-            if answer && current {
-                self.end_task(lane, TaskOutcome::Completed, now, effects);
+            if !proposed && current {
+                self.end_task(lane, TaskOutcome::Completed, step);
             }
-        } else {
-            self.fail(close, now, effects);
-            if let Some(lane) = self.lanes.get_mut(lane)
-                && current
-            {
+        } else if under_way {
+            self.fail(close, step);
+            let failed = !matches!(close.ending, Ending::ClientGone { .. } | Ending::Withheld);
+            if let Some(lane) = self.lanes.get_mut(lane).filter(|_| current && failed) {
                 lane.task.failed = true;
             }
         }
-        self.reckon_due(rules);
+        if !delivered && unsent(close.ending) {
+            self.calls.withdraw(id);
+        }
+        self.reckon_due(step.rules);
         Outcome::Done
     }
 
-    fn fail(&mut self, close: Close, now: Millis, effects: &mut Effects) {
+    fn fail(&mut self, close: Close, step: &mut Step<'_>) {
         if let Some(exchange) = self.exchanges.get_mut(close.exchange) {
             exchange.state = FlightState::Failed;
             exchange.unreached = close.ending == Ending::UpstreamFailed;
         }
         // Calls that the client never saw are withdrawn: nobody can have run them.
-        if !matches!(close.ending, Ending::ClientGone { calls_sent: true } | Ending::Delivered) {
-            let open = &mut effects.open_calls;
-            self.calls.end(
-                CallState::Replaced,
-                now,
-                |proposal, _| proposal.exchange == close.exchange,
-                |_| *open -= 1,
-            );
+        if unsent(close.ending) {
+            let theirs = |exchange| exchange == close.exchange;
+            self.end_calls(CallState::Replaced, step, |one, _| theirs(one.exchange), |_, _| {});
         }
     }
 
     /// Whether an exchange is still wanted. Its replica asks once a second, which renews the lease.
-    pub(super) fn check(&mut self, id: ExchangeId, rules: &Rules, now: Millis) -> Outcome {
-        let Some(exchange) = self.exchanges.get_mut(id) else {
-            return Outcome::Withheld(Code::StaleAnswer);
-        };
-        match exchange.state {
-            FlightState::Withheld(code) if rules.actions.action(code) == Action::Refuse => {
-                Outcome::Withheld(code)
-            }
-            FlightState::Failed => Outcome::Withheld(Code::Overtaken),
-            _ => {
-                exchange.lease = now.after(rules.lease);
-                Outcome::Wanted
-            }
+    pub(super) fn check(&mut self, id: ExchangeId, step: &Step<'_>) -> Outcome {
+        if let Some(code) = unwanted(self.exchanges.get(id)).filter(|code| step.refuses(*code)) {
+            return Outcome::Withheld(code);
         }
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.lease = step.now.after(step.rules.lease);
+        }
+        Outcome::Wanted
     }
 
     fn set_state(&mut self, id: ExchangeId, state: FlightState) {
@@ -139,4 +135,24 @@ impl Conversation {
             exchange.state = state;
         }
     }
+}
+
+/// Why an exchange is not wanted any more. One that failed lapsed or was closed: a newer attempt may be
+/// under way by now. One that is not known expired, was deleted, or is long over.
+fn unwanted(exchange: Option<&Exchange>) -> Option<Code> {
+    match exchange.map(|one| one.state) {
+        None => Some(Code::StaleAnswer),
+        Some(FlightState::Withheld(code)) => Some(code),
+        Some(FlightState::Failed) => Some(Code::Overtaken),
+        Some(FlightState::Flight | FlightState::Settled | FlightState::Delivered) => None,
+    }
+}
+
+fn wanted_or(noted: Option<Code>) -> Outcome {
+    noted.map_or(Outcome::Wanted, Outcome::Noted)
+}
+
+/// Whether no byte of the proposed calls went out.
+fn unsent(ending: Ending) -> bool {
+    !matches!(ending, Ending::ClientGone { calls_sent: true } | Ending::Delivered)
 }

@@ -1,68 +1,67 @@
 //! What time alone decides: deadlines of calls and generations, and leases of exchanges in flight.
 
 use super::Conversation;
-use super::calls::CallState;
-use super::event::{Effects, Fact, Millis, TaskOutcome};
+use super::calls::{Call, CallState, Proposal};
+use super::event::{Fact, Millis};
 use super::exchanges::FlightState;
+use super::lanes::{Limit, Task};
 use super::rules::Rules;
+use super::step::Step;
 use crate::guard::fault::Code;
-use crate::guard::verdict::Action;
 
 impl Conversation {
     /// Fires what has fallen due, each once.
-    pub(super) fn tick(&mut self, rules: &Rules, now: Millis, effects: &mut Effects) {
+    pub(super) fn tick(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
         if self.due.is_none_or(|due| now < due) {
             return;
         }
-        self.time_out_calls(now, effects, |deadline| deadline.is_some_and(|at| at <= now), None);
-        for exchange in self.exchanges.iter_mut() {
-            if exchange.under_way() && exchange.lease <= now {
-                exchange.state = FlightState::Failed;
-                exchange.unreached = true;
-            }
-        }
-        self.end_overdue_tasks(rules, now, effects);
-        self.reckon_due(rules);
+        self.time_out(step, |_, call| call.deadline.is_some_and(|at| at <= now));
+        self.lapse(now);
+        self.end_overdue_tasks(step);
+        self.reckon_due(step.rules);
     }
 
-    fn end_overdue_tasks(&mut self, rules: &Rules, now: Millis, effects: &mut Effects) {
-        let Some(span) = rules.task_deadline else { return };
+    /// Exchanges whose replica gave no sign have failed. They may have reached the model.
+    fn lapse(&mut self, now: Millis) {
+        let mut failed = Vec::new();
+        for exchange in self.exchanges.iter_mut().filter(|one| !one.closed && one.lease <= now) {
+            exchange.closed = true;
+            if exchange.under_way() {
+                exchange.state = FlightState::Failed;
+                failed.push((exchange.lane, exchange.generation));
+            }
+        }
+        for (lane, generation) in failed {
+            if let Some(lane) = self.lanes.get_mut(lane)
+                && lane.task.generation == generation
+            {
+                lane.task.failed = true;
+            }
+        }
+    }
+
+    fn end_overdue_tasks(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
         let overdue: Vec<u32> = self
             .lanes
             .iter()
-            .filter(|lane| lane.task.ended.is_none() && lane.task.model_calls > 0)
-            .filter(|lane| lane.task.started.after(span) <= now)
+            .filter(|lane| ends_at(&lane.task, step.rules).is_some_and(|at| at <= now))
             .map(|lane| lane.number)
             .collect();
-        let cancels = rules.actions.action(Code::BudgetExhausted) == Action::Refuse;
         for lane in overdue {
-            self.end_task(lane, TaskOutcome::Incomplete, now, effects);
-            self.time_out_calls(now, effects, |_| true, Some(lane));
-            for exchange in self.exchanges.iter_mut() {
-                if exchange.lane == lane && exchange.under_way() && cancels {
-                    exchange.state = FlightState::Withheld(Code::BudgetExhausted);
-                    effects.cancel.push((exchange.id, Code::BudgetExhausted));
-                }
+            self.exhaust(lane, Limit::Time, None, step);
+            self.time_out(step, |proposal, _| proposal.lane == lane);
+            if step.refuses(Code::BudgetExhausted) {
+                self.withhold(Code::BudgetExhausted, step, |one| one.lane == lane);
             }
         }
     }
 
-    fn time_out_calls(
-        &mut self,
-        now: Millis,
-        effects: &mut Effects,
-        over: impl Fn(Option<Millis>) -> bool,
-        lane: Option<u32>,
-    ) {
-        self.calls.end(
-            CallState::TimedOut,
-            now,
-            |proposal, call| over(call.deadline) && lane.is_none_or(|lane| proposal.lane == lane),
-            |call| {
-                effects.open_calls -= 1;
-                effects.facts.push(Fact::CallTimedOut { tool: call.tool.clone() });
-            },
-        );
+    fn time_out(&mut self, step: &mut Step<'_>, which: impl Fn(&Proposal, &Call) -> bool) {
+        self.end_calls(CallState::TimedOut, step, which, |call, effects| {
+            effects.facts.push(Fact::CallTimedOut { tool: call.tool.clone() });
+        });
     }
 
     /// Reckons anew when something falls due next.
@@ -70,12 +69,14 @@ impl Conversation {
         let calls = self.calls.iter().flat_map(|proposal| &proposal.calls);
         let deadlines =
             calls.filter(|call| call.state == CallState::Open).filter_map(|call| call.deadline);
-        let leases = self.exchanges.iter().filter(|one| one.under_way()).map(|one| one.lease);
-        let tasks = self.lanes.iter().filter_map(|lane| {
-            let span = rules.task_deadline?;
-            (lane.task.ended.is_none() && lane.task.model_calls > 0)
-                .then(|| lane.task.started.after(span))
-        });
+        let leases = self.exchanges.iter().filter(|one| !one.closed).map(|one| one.lease);
+        let tasks = self.lanes.iter().filter_map(|lane| ends_at(&lane.task, rules));
         self.due = deadlines.chain(leases).chain(tasks).min();
     }
+}
+
+/// When a task's time is over, if it is under way and its time is limited.
+fn ends_at(task: &Task, rules: &Rules) -> Option<Millis> {
+    let span = rules.task_deadline?;
+    (task.ended.is_none() && task.model_calls > 0).then(|| task.started.after(span))
 }

@@ -1,66 +1,111 @@
 //! What a client is told of the ledger's faults, and the way out of each.
+//!
+//! Every recovery names something that passes: nothing is stuck for ever.
 
 use super::event::Pair;
+use super::lanes::Limit;
 use crate::guard::fault::{Code, Fault};
 
 /// A fault about one result of a list.
 #[must_use]
 pub(super) fn about(code: Code, pair: &Pair) -> Fault {
-    let param = format!("messages[{}].tool_call_id", pair.message);
-    of_call(code, param, &pair.id)
+    of_call(code, place_of(pair), &pair.id)
 }
 
 /// A fault about one call, at a place of the caller's choosing.
 #[must_use]
 pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
     let (what, recovery) = result_words(code);
-    Fault {
-        code,
-        param,
-        message: format!("Result for tool call '{}': {what}", id.escape_debug()),
-        tool_call_id: Some(id.to_owned()),
-        recovery,
-    }
+    let message = format!("Result for tool call '{}': {what}", id.escape_debug());
+    Fault { code, param, message, tool_call_id: Some(id.to_owned()), recovery }
+}
+
+/// The note that a human's edit of a call's arguments was allowed.
+#[must_use]
+pub(super) fn edited(pair: &Pair) -> Fault {
+    let message = format!(
+        "The arguments of tool call '{}' are not those that the model proposed; this tool's settings allow edits.",
+        pair.id.escape_debug()
+    );
+    let recovery = "Nothing needs to be done: this is a note.";
+    let tool_call_id = Some(pair.id.to_string());
+    Fault { code: Code::Mismatch, param: place_of(pair), message, tool_call_id, recovery }
+}
+
+fn place_of(pair: &Pair) -> String {
+    format!("messages[{}].tool_call_id", pair.message)
 }
 
 fn result_words(code: Code) -> (&'static str, &'static str) {
     match code {
         Code::Unmatched => (
             "no such call was proposed in this conversation.",
-            "Check the conversation header and where the id comes from; put a configured notice in its place to go on.",
+            "Check the conversation header and where the id comes from. To go on without this result, put a configured notice in its place.",
         ),
         Code::Duplicate => (
-            "it was decided before, and its answer was given or is under way.",
-            "Go on from the answer you have; to ask again for a lost answer, declare the retry (x-stainless-retry-count or the same idempotency-key).",
+            "this call was decided before.",
+            "Do not send it a second time: go on from the answer you have. If that answer was lost, declare the retry: x-stainless-retry-count above 0, or the idempotency-key of the first request.",
         ),
         Code::Conflict => (
-            "another result was accepted for it before; the first stays final.",
-            "Send the first result again, or put a configured notice in its place and go on.",
+            "a different result was accepted for it before, and the first one stays final.",
+            "Find out why the tool gave two results: it may have run twice. Then send the first result again, or put a configured notice in its place and go on.",
         ),
         Code::Stale => (
-            "the user has moved on: the call belongs to an older task or attempt.",
-            "Do not use it. Put the notice for superseded calls in its place and go on with the current task.",
+            "it belongs to an older task, or to an attempt that was replaced: nobody waits for it now.",
+            "Do not give it to the current task. Put the notice for superseded calls in its place and go on.",
         ),
         Code::Late => (
-            "it came after the call's deadline; the timeout stays final.",
-            "Put the notice for timed-out calls in its place and go on.",
+            "it came after the call's deadline, and the timeout stays final.",
+            "Put the notice for timed-out calls in its place and go on. A read can be asked anew; a write must be looked up first, it may have taken effect.",
         ),
         Code::Mismatch => (
-            "its tool, arguments, attempt or an echoed field differ from what was proposed.",
-            "Send the result of this very call, with the call as it was proposed; or put a configured notice in its place and go on.",
+            "it is not the result of the call that was proposed: the tool, the arguments, the attempt or an echoed field differ.",
+            "Send the call as it was proposed, with its own result; or put a configured notice in its place and go on.",
         ),
-        Code::HistoryChanged => {
-            ("it is not what was accepted before.", "Nothing needs to be done: this is a note.")
-        }
+        Code::HistoryChanged => (
+            "it is not what was accepted before; older messages may be rewritten.",
+            "Nothing needs to be done: this is a note.",
+        ),
         Code::Adopted => (
-            "its call was made before this guard knew the conversation; taken as it came.",
+            "its call was made before this guard knew the conversation; it was taken as it came.",
             "Nothing needs to be done: this is a note.",
         ),
         Code::Substituted => (
-            "its content was replaced by the configured notice, as it came too late.",
-            "Nothing needs to be done: this is a note.",
+            "its content was replaced by a notice, as the call had timed out or its task was left before it came.",
+            "Nothing needs to be done: this is a note. To keep your history the same, store the notice too.",
         ),
-        _ => ("it is refused.", "See docs/codes.md."),
+        _ => ("it is refused.", "See the documentation of this code."),
+    }
+}
+
+/// `write_outcome_unknown`: a write is proposed anew while nobody knows what became of it.
+#[must_use]
+pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {
+    Fault {
+        code: Code::WriteOutcomeUnknown,
+        param: format!("choices[{choice}].message.tool_calls[{at}]"),
+        message: format!(
+            "Tool call '{}' repeats a write whose outcome is unknown: it may have taken effect already.",
+            id.escape_debug()
+        ),
+        tool_call_id: Some(id.to_owned()),
+        recovery: "Look the write up in its service. Report its late result, or settle it by its operation key in the control API; then ask again.",
+    }
+}
+
+/// An operation that is to be settled is not known, or was settled otherwise.
+#[must_use]
+pub(super) fn not_resolved(code: Code) -> Fault {
+    let message = match code {
+        Code::Conflict => "This write's outcome is known already, and it is another one.",
+        _ => "No such write is known in this conversation.",
+    };
+    Fault {
+        code,
+        param: "operation_key".to_owned(),
+        message: message.to_owned(),
+        tool_call_id: None,
+        recovery: "Read the conversation's record for its writes and what is known of them.",
     }
 }
 
@@ -95,7 +140,7 @@ pub(super) fn stale_retry() -> Fault {
     Fault {
         code: Code::Stale,
         param: "messages".to_owned(),
-        message: "This is a retry of a request whose task the user has left.".to_owned(),
+        message: "This retries a request of an older task: the user has moved on since.".to_owned(),
         tool_call_id: None,
         recovery: "Drop it. To ask the same again, send it as a new request, not as a retry.",
     }
@@ -105,27 +150,32 @@ pub(super) fn stale_retry() -> Fault {
 #[must_use]
 pub(super) fn duplicate(under_way: bool) -> Fault {
     let message = if under_way {
-        "The same results are being answered right now."
+        "These results are being answered right now."
     } else {
-        "The same results were answered before."
+        "These results were answered before."
     };
     Fault {
         code: Code::Duplicate,
         param: "messages".to_owned(),
         message: message.to_owned(),
         tool_call_id: None,
-        recovery: "Go on from the answer you have. To replace a lost one, declare the retry: x-stainless-retry-count above 0, or the same idempotency-key.",
+        recovery: "Go on from the answer to the first request. If it was lost, declare the retry: x-stainless-retry-count above 0, or the idempotency-key of the first request.",
     }
 }
 
 /// `budget_exhausted`, with the reason.
 #[must_use]
-pub(super) fn budget_exhausted(why: &'static str) -> Fault {
+pub(super) fn budget_exhausted(limit: Limit) -> Fault {
+    let why = match limit {
+        Limit::ModelCalls => "its model calls are used up",
+        Limit::Attempts => "one of its requests was tried too often",
+        Limit::Time => "its time is over",
+    };
     Fault {
         code: Code::BudgetExhausted,
         param: "x-generation".to_owned(),
         message: format!("This task is over and stays incomplete: {why}."),
         tool_call_id: None,
-        recovery: "Tell the user that the task was not completed; a new task begins with the next generation or a new user message.",
+        recovery: "Tell the user that the task was not completed. A new task begins with the next generation, or with a new user message.",
     }
 }

@@ -10,12 +10,13 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::pairing::Pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::digest::{Digest, DigestKey};
-use crate::ledger::event::{Admit, Admitted, ExchangeId, Pair, Run};
+use crate::ledger::event::{Admit, Admitted, Ending, ExchangeId, Pair, Run};
 use crate::policy::Policy;
 use crate::store::{ConversationKey, StoreError};
 use crate::wire::json::Field;
 use crate::wire::request::{ChatRequest, Message, ToolCall};
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -31,6 +32,15 @@ impl Passage {
     /// The place in the ledger, when the exchange is tracked.
     pub fn flight(&mut self) -> Option<&mut Flight> {
         self.flight.as_mut()
+    }
+
+    /// Tells the ledger how the exchange ended, and waits until it is committed: who asks again right
+    /// after our answer must not find this exchange still under way.
+    pub async fn close(&mut self, ending: Ending) {
+        if let Some(flight) = &mut self.flight {
+            flight.close(ending);
+            poll_fn(|cx| flight.poll_closed(cx)).await;
+        }
     }
 
     /// What the ledger said, when the exchange is tracked.

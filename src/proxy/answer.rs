@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// A whole response that may go down.
@@ -48,10 +48,10 @@ pub async fn whole(
         let completion = Completion::parse(&body, settings.policy.limits.depth).map_err(|_| {
             Stopped::upstream(Code::UpstreamInvalid, "The upstream's answer is not a completion.")
         })?;
-        if completion.error {
+        let proposal = Proposal::of(&completion);
+        if completion.error && !proposal.has_calls() {
             return Ok(Whole { body, released: None, notes: Vec::new() });
         }
-        let proposal = Proposal::of(&completion);
         release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
     };
     let mut notes = judged.notes().to_vec();
@@ -145,8 +145,6 @@ impl Delivery {
             if let Some(flight) = delivery.passage.flight() {
                 flight.ends(Ending::UpstreamFailed);
             }
-        } else if let Some(flight) = delivery.passage.flight() {
-            flight.ends(Ending::ClientGone { calls_sent: false });
         }
         delivery
     }
@@ -160,22 +158,17 @@ impl Body for Delivery {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(body) = self.body.take() {
-            let ending = if self.failed { Ending::UpstreamFailed } else { Ending::Delivered };
-            if !self.failed {
-                self.journal.ends(ExchangeOutcome::Delivered);
-            }
-            if let Some(flight) = self.passage.flight() {
-                flight.close(ending);
-            }
-            return Poll::Ready(Some(Ok(Frame::data(body))));
+        // The HTTP server takes this as it comes: closing first means that a client which asks again right
+        // after the last byte finds this exchange ended.
+        let ending = if self.failed { Ending::UpstreamFailed } else { Ending::Delivered };
+        if let Some(flight) = self.passage.flight() {
+            flight.close(ending);
+            ready!(flight.poll_closed(cx));
         }
-        if let Some(flight) = self.passage.flight()
-            && flight.poll_closed(cx).is_pending()
-        {
-            return Poll::Pending;
+        if !self.failed {
+            self.journal.ends(ExchangeOutcome::Delivered);
         }
-        Poll::Ready(None)
+        Poll::Ready(self.body.take().map(|body| Ok(Frame::data(body))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -15,15 +15,18 @@ use super::release::Stopped;
 use super::splice::Segments;
 use super::upstream::{UpBody, Upcall};
 use crate::guard::fault::{Code, Fault};
-use crate::ledger::event::Ending;
+use crate::ledger::event::{Ending, ExchangeId};
 use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, header, response};
+use http::{HeaderValue, Request, Response, StatusCode, header, response};
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::sync::Arc;
+
+/// From this size on, reading a body takes long enough to delay others.
+const LARGE_BODY: usize = 256 << 10;
 
 /// Serves the guarded route.
 pub async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
@@ -60,11 +63,8 @@ pub async fn unguarded(
     match poll_fn(|cx| upcall.poll_head(cx)).await {
         Ok(head) => {
             journal.heard(head.status, false);
-            let going = Going {
-                head,
-                notes: Vec::new(),
-                way: Way::Through(upcall, None, ExchangeOutcome::Delivered),
-            };
+            let way = Way::Through(upcall, None, ending_by(head.status));
+            let going = Going { head, notes: Vec::new(), way };
             going.into_response(gateway, settings, journal)
         }
         Err(broken) => {
@@ -179,8 +179,7 @@ async fn run(
     journal.stands(&standing);
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
-    let cleared = clearance::clear(gateway, settings, &standing, journal.exchange(), body.clone());
-    let mut cleared = match cleared {
+    let mut cleared = match clear(gateway, settings, &standing, journal.exchange(), &body).await {
         Clearance::Cleared(cleared) => cleared,
         Clearance::Refused(refusal) => return Err(refusal),
         Clearance::Opaque(notes) => {
@@ -190,6 +189,28 @@ async fn run(
     let passage = admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
     journal.admitted(&passage);
     go_up(gateway, settings, journal, parts, cleared, passage).await
+}
+
+/// Judges the body; a large one away from the threads that serve everybody's streams.
+async fn clear(
+    gateway: &Arc<Gateway>,
+    settings: &Arc<Settings>,
+    standing: &Standing,
+    exchange: ExchangeId,
+    body: &Bytes,
+) -> Clearance {
+    if body.len() < LARGE_BODY {
+        return clearance::clear(gateway, settings, standing, exchange, body.clone());
+    }
+    let (judge, settings) = (Arc::clone(gateway), Arc::clone(settings));
+    let (standing, body) = (standing.clone(), body.clone());
+    let judging = gateway
+        .tasks
+        .spawn_blocking(move || clearance::clear(&judge, &settings, &standing, exchange, body));
+    judging.await.unwrap_or_else(|_| {
+        let message = "This proxy is shutting down.";
+        Clearance::Refused(Box::new(Refusal::plain(Code::Draining, message)))
+    })
 }
 
 /// Up and back again.
@@ -204,7 +225,7 @@ async fn go_up(
     let notes = admission::notes(&cleared, &passage);
     let mut upcall = match forward::forward(gateway, settings, parts, &cleared, &passage) {
         Ok(upcall) => upcall,
-        Err(refusal) => return Err(stop(&mut passage, Ending::UpstreamFailed, refusal)),
+        Err(refusal) => return Err(stop(passage, Ending::UpstreamFailed, refusal).await),
     };
     journal.goes_up(upcall.rid().map(ToString::to_string));
     if let Some(flight) = passage.flight() {
@@ -214,16 +235,14 @@ async fn go_up(
         Ok(head) => head,
         Err(stopped) => {
             upcall.cancel();
-            return Err(stop(&mut passage, stopped.ending, stopped.refusal));
+            return Err(stop(passage, stopped.ending, stopped.refusal).await);
         }
     };
     let framing = Framing::of(&head);
     journal.heard(head.status, framing == Framing::Events);
     match framing {
         Framing::Error => {
-            if let Some(flight) = passage.flight() {
-                flight.ends(Ending::UpstreamFailed);
-            }
+            passage.close(Ending::UpstreamFailed).await;
             let way = Way::Through(upcall, Some(passage), ExchangeOutcome::UpstreamError);
             Ok(Going { head, notes, way })
         }
@@ -241,7 +260,7 @@ async fn go_up(
                 Err(mut stopped) => {
                     upcall.cancel();
                     stopped.refusal.notes.extend(notes);
-                    Err(stop(&mut passage, stopped.ending, stopped.refusal))
+                    Err(stop(passage, stopped.ending, stopped.refusal).await)
                 }
             }
         }
@@ -251,16 +270,14 @@ async fn go_up(
                 Code::UpstreamInvalid,
                 "The upstream's answer is neither JSON nor an event stream.",
             );
-            Err(stop(&mut passage, stopped.ending, stopped.refusal))
+            Err(stop(passage, stopped.ending, stopped.refusal).await)
         }
     }
 }
 
 /// Tells the ledger how it ended before the client hears of it.
-fn stop(passage: &mut Passage, ending: Ending, refusal: Box<Refusal>) -> Box<Refusal> {
-    if let Some(flight) = passage.flight() {
-        flight.close(ending);
-    }
+async fn stop(mut passage: Passage, ending: Ending, refusal: Box<Refusal>) -> Box<Refusal> {
+    passage.close(ending).await;
     refusal
 }
 
@@ -279,14 +296,19 @@ async fn opaque(
     match poll_fn(|cx| upcall.poll_head(cx)).await {
         Ok(head) => {
             journal.heard(head.status, false);
-            let ending = if head.status.is_success() {
-                ExchangeOutcome::Delivered
-            } else {
-                ExchangeOutcome::UpstreamError
-            };
+            let ending = ending_by(head.status);
             Ok(Going { head, notes, way: Way::Through(upcall, None, ending) })
         }
         Err(broken) => Err(Stopped::upstream(broken.code(), broken.message()).refusal),
+    }
+}
+
+/// How an unjudged answer counts when all of it went down.
+fn ending_by(status: StatusCode) -> ExchangeOutcome {
+    if status.is_server_error() {
+        ExchangeOutcome::UpstreamError
+    } else {
+        ExchangeOutcome::Delivered
     }
 }
 

@@ -285,6 +285,7 @@ impl Flight {
         if self.closed || self.closing.is_some() {
             return;
         }
+        self.pushed = None;
         self.ending = ending;
         self.pushed = None;
         self.place.gateway.flights.waiting.remove(&self.place.exchange);

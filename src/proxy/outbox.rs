@@ -41,6 +41,12 @@ impl Outbox {
         self.ready.clear();
     }
 
+    /// How many slices wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

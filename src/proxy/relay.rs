@@ -24,7 +24,7 @@ use super::release::{Settling, Stopped};
 use super::screen::Payload;
 use super::upstream::Upcall;
 use crate::guard::assembly::{Assembly, Step};
-use crate::guard::fault::Code;
+use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 use crate::ledger::event::Ending;
 use crate::wire::sse::{Decoder, Event};
@@ -87,6 +87,10 @@ pub struct Relay {
     calls_released: bool,
     /// The upstream's body is at its end.
     at_end: bool,
+    /// What came last was an event without its blank line.
+    torn: bool,
+    /// Bytes of calls that passed while the operator only watches.
+    watched: usize,
     comment: Option<Pin<Box<Sleep>>>,
 }
 
@@ -117,6 +121,8 @@ impl Relay {
             phase: Phase::Open,
             calls_released: false,
             at_end: false,
+            torn: false,
+            watched: 0,
             comment: None,
         }
     }
@@ -158,12 +164,15 @@ impl Relay {
         Poll::Ready(())
     }
 
-    /// Stops the stream when its answer is no longer wanted: also one that is settled, as long as its
-    /// client is slow to take it.
+    /// Stops the stream when its answer is no longer wanted. What was released but still waits for a slow
+    /// client is not out yet.
     fn look_if_wanted(&mut self, cx: &mut Context<'_>) {
-        if !matches!(self.phase, Phase::Over)
-            && let Poll::Ready(code) = self.passage.poll_unwanted(cx, &self.settings.policy)
-        {
+        let open = match self.phase {
+            Phase::Open | Phase::Answered | Phase::Settling(..) => true,
+            Phase::Tail => !self.outbox.is_empty(),
+            Phase::Failed | Phase::Over => false,
+        };
+        if open && let Poll::Ready(code) = self.passage.poll_unwanted(cx, &self.settings.policy) {
             self.outbox.clear();
             self.stop(Stopped::unwanted(code));
         }
@@ -186,9 +195,10 @@ impl Relay {
     fn end_of_body(&mut self) {
         self.at_end = true;
         let left = std::mem::take(&mut self.decoder).finish();
-        if left.is_empty() {
+        if left.is_empty() || matches!(self.phase, Phase::Over) {
             return;
         }
+        self.torn = true;
         let mut whole = Decoder::default();
         let mut closed = left.to_vec();
         closed.extend_from_slice(b"\n\n");
@@ -231,7 +241,9 @@ impl Relay {
                 self.outbox.push(wire);
             }
             Payload::Chunk(chunk) => {
-                let Some(assembly) = &mut self.assembly else { return };
+                let Some(assembly) = &mut self.assembly else {
+                    return self.place(wire, false, true);
+                };
                 let forward = assembly.push(chunk) == Step::Forward;
                 if self.hold.is_empty() && !assembly.has_calls() && assembly.finished_all() {
                     // An answer without calls is settled before its end goes out.
@@ -246,15 +258,25 @@ impl Relay {
     /// Forwards or holds an event. Once something is held, everything after it is.
     fn place(&mut self, wire: Bytes, carries: bool, forward: bool) {
         if self.settings.policy.observe {
-            self.calls_released |= carries;
+            if carries {
+                self.watch(wire.len());
+            }
             self.outbox.push(wire);
         } else if forward && self.hold.is_empty() {
             self.outbox.push(wire);
         } else if !self.hold.take(wire, carries) {
             // Whatever the rule: what is too large to hold cannot be judged, and is never flushed.
-            let message = "The answer's tool calls are larger than limits.held_bytes.";
-            let fault = plain_fault(Code::HeldTooLarge, "", message);
-            self.stop(Stopped::output(vec![fault], Vec::new()));
+            self.stop(Stopped::output(vec![held_too_large()], Vec::new()));
+        }
+    }
+
+    /// A piece of a call passes because the operator only watches. Putting it together is bounded all the
+    /// same.
+    fn watch(&mut self, bytes: usize) {
+        self.calls_released = true;
+        self.watched = self.watched.saturating_add(bytes);
+        if self.watched > self.settings.policy.limits.held_bytes && self.assembly.take().is_some() {
+            self.journal.notes(&[held_too_large()]);
         }
     }
 
@@ -279,10 +301,6 @@ impl Relay {
         {
             flight.ends(Ending::ClientGone { calls_sent: true });
         }
-        if matches!(self.phase, Phase::Tail) && self.outbox.is_empty() {
-            // The end of the answer is out. What may still follow is nothing that a client waits for.
-            self.delivered();
-        }
         slice
     }
 }
@@ -302,6 +320,19 @@ impl Body for Relay {
             while let Some(event) = relay.next_event() {
                 relay.take(event);
             }
+            let held = relay.decoder.held();
+            if held > relay.settings.policy.limits.held_bytes && !matches!(relay.phase, Phase::Over)
+            {
+                relay.stop(Stopped::output(vec![held_too_large()], Vec::new()));
+            }
+            if matches!(relay.phase, Phase::Tail) && relay.outbox.len() == 1 {
+                // The end of the answer goes out now. Closing first means that a client which asks again
+                // right after it finds this exchange ended; what may still follow, nobody waits for.
+                relay.delivered();
+                if let Some(flight) = relay.passage.flight() {
+                    ready!(flight.poll_closed(cx));
+                }
+            }
             if let Some(slice) = relay.outbox.pop() {
                 return Poll::Ready(Some(Ok(Frame::data(relay.hand_over(slice)))));
             }
@@ -314,6 +345,11 @@ impl Body for Relay {
             ready!(relay.poll_source(cx));
         }
     }
+}
+
+fn held_too_large() -> Fault {
+    let message = "What is held of the answer is larger than limits.held_bytes.";
+    plain_fault(Code::HeldTooLarge, "", message)
 }
 
 impl std::fmt::Debug for Relay {

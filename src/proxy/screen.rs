@@ -27,6 +27,8 @@ impl<'a> Payload<'a> {
             b"" => Payload::Nothing,
             b"[DONE]" => Payload::Done,
             _ => match Chunk::parse(data, max_depth) {
+                // An error that brings pieces of calls along is neither.
+                Ok(chunk) if chunk.error && has_calls(&chunk) => Payload::Unreadable,
                 Ok(chunk) if chunk.error => Payload::Error,
                 Ok(chunk) => Payload::Chunk(chunk),
                 Err(_) => Payload::Unreadable,

@@ -111,7 +111,9 @@ impl MemoryStore {
         }
         let mut count = self.counts.entry(key.principal).or_default();
         if *count >= self.most_per_principal {
-            return Err(StoreError::Full);
+            // Another request may have made this very conversation since we looked.
+            let made = self.slots.get(key).map(|slot| (Arc::clone(&slot), false));
+            return made.ok_or(StoreError::Full);
         }
         let mut new = false;
         let slot = Arc::clone(&self.slots.entry(key.clone()).or_insert_with(|| {
@@ -235,5 +237,170 @@ impl Store for MemoryStore {
 
     fn conversations(&self) -> usize {
         self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The contract ([`super::super::contract`]) holds for every store; here is what only this one has:
+    //! maps beside each other that must agree after any race.
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::ledger::event::{
+        Admit, Alternative, ExchangeId, Outcome, Proposed, Replica, Settle,
+    };
+    use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicI64;
+
+    /// Sums up what is told: calls open by all accounts, and exchanges told to be cancelled.
+    #[derive(Default)]
+    struct Sums {
+        open_calls: AtomicI64,
+        cancelled: Mutex<BTreeSet<ExchangeId>>,
+    }
+
+    impl Listener for Sums {
+        fn committed(&self, _: &ConversationKey, effects: &Effects) {
+            self.open_calls.fetch_add(effects.open_calls, Ordering::SeqCst);
+            let mut cancelled = self.cancelled.lock();
+            for (exchange, _) in &effects.cancel {
+                assert!(cancelled.insert(*exchange), "cancelled twice");
+            }
+        }
+    }
+
+    struct Stress {
+        store: MemoryStore,
+        time: Arc<AtomicU64>,
+        sums: Arc<Sums>,
+        rules: Arc<Rules>,
+    }
+
+    impl Stress {
+        fn new(ttl: Millis) -> Self {
+            let time = Arc::new(AtomicU64::new(1));
+            let sums = Arc::new(Sums::default());
+            let clock: Clock = {
+                let time = Arc::clone(&time);
+                Arc::new(move || Millis(time.load(Ordering::SeqCst)))
+            };
+            let rules = Rules { ttl, lease: Millis(u64::MAX), ..Rules::default() };
+            let key = DigestKey::new([7; 32]);
+            let store = MemoryStore::new(key, clock, sums.clone(), 1000);
+            Stress { store, time, sums, rules: Arc::new(rules) }
+        }
+
+        fn key(&self, principal: u64, conversation: u64) -> ConversationKey {
+            let digest = |domain: &str, n: u64| self.store.key.bytes(domain, &n.to_le_bytes());
+            ConversationKey {
+                principal: digest("principal", principal),
+                conversation: digest("conversation", conversation),
+            }
+        }
+
+        fn opening(&self, exchange: u128) -> Event {
+            Event::Admit(Admit {
+                exchange: ExchangeId(exchange),
+                replica: Replica(1),
+                generation: Some(1),
+                lane: self.store.key.bytes("lane", b""),
+                list: self.store.key.bytes("list", &exchange.to_le_bytes()),
+                declared_retry: false,
+                idempotency: None,
+                runs: Vec::new(),
+            })
+        }
+
+        fn proposal(&self, exchange: u128) -> Event {
+            let call = Proposed {
+                id: "call".into(),
+                tool: "query_order".into(),
+                arguments: self.store.key.arguments("{}"),
+                echoes: Vec::new(),
+                deadline: Some(Millis(exchange as u64 % 50)),
+                write: false,
+            };
+            let alternatives = vec![Alternative { choice: 0, calls: vec![call] }];
+            Event::Settle(Settle { exchange: ExchangeId(exchange), alternatives, forced: false })
+        }
+
+        /// Works on a few keys; gives the exchanges that were admitted.
+        fn work(&self, thread: u128) -> Vec<ExchangeId> {
+            let mut admitted = Vec::new();
+            for n in 0..400_u128 {
+                let exchange = (thread << 64) | n;
+                let key = self.key((n % 2) as u64, (n % 5) as u64);
+                let opening = self.store.apply_now(&key, &self.opening(exchange), &self.rules);
+                if matches!(opening.unwrap().outcome, Outcome::Admitted(_)) {
+                    admitted.push(ExchangeId(exchange));
+                }
+                let _ = self.store.apply_now(&key, &self.proposal(exchange), &self.rules).unwrap();
+                let _ = self.store.apply_now(&key, &Event::Tick, &self.rules).unwrap();
+            }
+            admitted
+        }
+
+        fn assert_empty(&self) {
+            assert_eq!(self.store.slots.len(), 0);
+            assert_eq!(self.store.active.len(), 0);
+            assert_eq!(self.store.counts.iter().map(|count| *count).sum::<usize>(), 0);
+            assert_eq!(self.sums.open_calls.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    fn now<T>(answer: super::super::Answer<'_, T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        let mut waker = std::task::Context::from_waker(std::task::Waker::noop());
+        match answer.as_mut().poll(&mut waker) {
+            std::task::Poll::Ready(done) => done.unwrap(),
+            std::task::Poll::Pending => unreachable!("this store never waits"),
+        }
+    }
+
+    /// Workers make conversations while others let them expire and remove them. In the end nothing is
+    /// there, every count is back at zero, and each exchange was told to be cancelled exactly once.
+    #[test]
+    fn creation_expiry_and_removal_race() {
+        let stress = Stress::new(Millis(70_000));
+        let admitted = std::thread::scope(|scope| {
+            let workers: Vec<_> = (1..=4)
+                .map(|thread| {
+                    scope.spawn({
+                        let s = &stress;
+                        move || s.work(thread)
+                    })
+                })
+                .collect();
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for n in 0..300_u64 {
+                        stress.time.fetch_add(20_000, Ordering::SeqCst);
+                        now(stress.store.sweep(&stress.rules));
+                        if n % 7 == 0 {
+                            now(stress.store.remove(&stress.key(n % 2, n % 5)));
+                        }
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            workers.into_iter().flat_map(|one| one.join().unwrap()).collect::<BTreeSet<_>>()
+        });
+        stress.time.fetch_add(200_000, Ordering::SeqCst);
+        now(stress.store.sweep(&stress.rules));
+        stress.assert_empty();
+        assert_eq!(*stress.sums.cancelled.lock(), admitted);
+    }
+
+    /// Only what has something due is swept, and what has nothing due any more leaves that set.
+    #[test]
+    fn only_what_is_due_is_active() {
+        let stress = Stress::new(Millis(u64::MAX));
+        let key = stress.key(1, 1);
+        stress.store.apply_now(&key, &stress.opening(30), &stress.rules).unwrap();
+        stress.store.apply_now(&key, &stress.proposal(30), &stress.rules).unwrap();
+        assert_eq!(stress.store.active.len(), 1);
+        now(stress.store.remove(&key));
+        stress.assert_empty();
     }
 }

@@ -82,6 +82,7 @@ mod tests {
                 Fact::TaskEnded {
                     generation: 3,
                     outcome: TaskOutcome::Completed,
+                    limit: None,
                     took: Millis(2_000),
                 },
             ],

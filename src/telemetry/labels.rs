@@ -138,6 +138,10 @@ labels! {
         Advance = "advance",
         /// Decide on one result.
         Decide = "decide",
+        /// Ask before a tool runs.
+        Start = "start",
+        /// Settle a write's outcome.
+        Resolve = "resolve",
         /// Time passes.
         Tick = "tick",
         /// Forget a conversation.
@@ -158,6 +162,8 @@ impl StoreOp {
             Event::Check(_) => StoreOp::Check,
             Event::Advance(_) => StoreOp::Advance,
             Event::Decide(_) => StoreOp::Decide,
+            Event::Start(_) => StoreOp::Start,
+            Event::Resolve(_) => StoreOp::Resolve,
             Event::Tick => StoreOp::Tick,
         }
     }

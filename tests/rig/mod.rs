@@ -1,6 +1,6 @@
 //! A proxy in this process between a scripted upstream and a client, all on real sockets.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "ends with the test's runtime")]
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -12,11 +12,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tigertally::policy::Policy;
@@ -78,7 +79,7 @@ impl Upstream {
     }
 
     pub(crate) fn will(&self, answer: Answer) {
-        self.answers.lock().unwrap().push_back(answer);
+        self.answers.lock().push_back(answer);
     }
 
     /// A stream that the test feeds.
@@ -133,7 +134,7 @@ async fn serve(
         return Ok(Response::new(Scripted { whole: Some(Bytes::from("{}")), told: None, done }));
     }
     let mut done = Watch { seen: Some(seen) };
-    let answer = answers.lock().unwrap().pop_front().unwrap_or(Answer::Silence);
+    let answer = answers.lock().pop_front().unwrap_or(Answer::Silence);
     match answer {
         Answer::Whole { status, headers, body } => {
             done.seen = None;

@@ -121,7 +121,7 @@ impl Application {
     /// Asks once more and goes away for good: nothing that follows could tidy up after it.
     async fn vanish(&mut self) {
         self.turn += 1;
-        self.generation += 1;
+        self.move_on().await;
         let order = format!("ORDER-{:02}-{}", self.number, self.turn);
         let mut list = self.list();
         let question = Plan::random(&mut self.dice).question(&order);
@@ -145,12 +145,7 @@ impl Application {
         if self.dice.random_bool(0.02) {
             self.forget().await;
         }
-        if self.by_control {
-            self.advance().await;
-        } else {
-            self.generation += 1;
-        }
-        self.by_control = self.dice.random_bool(0.3);
+        self.move_on().await;
         let mut list = self.list();
         list.push(user.clone());
         let opened = self.exchange(&order, Kind::Opening, &list).await;
@@ -393,6 +388,16 @@ impl Application {
             request = request.header("x-stainless-retry-count", "1");
         }
         request.body(Full::new(Bytes::from(body.to_string()))).unwrap()
+    }
+
+    /// The next question belongs to a new generation; decides how the one after it will.
+    async fn move_on(&mut self) {
+        if self.by_control {
+            self.advance().await;
+        } else {
+            self.generation += 1;
+        }
+        self.by_control = self.dice.random_bool(0.3);
     }
 
     /// Tells by the control API that the user moved on.

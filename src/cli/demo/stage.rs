@@ -57,6 +57,7 @@ impl Stage {
         let script = Script::parse(SCRIPT).map_err(io::Error::other)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let upstream = format!("http://{}", listener.local_addr()?);
+        #[expect(clippy::disallowed_methods, reason = "aborted and awaited when the stage ends")]
         let model = tokio::spawn(scripted_upstream::serve(listener, script));
         Ok(Stage {
             guard: upstream.clone(),

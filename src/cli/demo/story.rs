@@ -105,6 +105,7 @@ async fn late_answer_once(play: &mut Play<'_>, streamed: bool) -> Outcome<()> {
     let result = Request { stream: streamed, ..thread.at(1, &result) };
     let before = play.stage.seen(&play.http).await;
     let http = play.http.clone();
+    #[expect(clippy::disallowed_methods, reason = "awaited below")]
     let pending = tokio::spawn(async move { agent::send(&http, &result).await });
     let writing = play.until(|seen| seen["open"] == 1).await;
     let sent = play.requests().await - count(&before["requests"]);

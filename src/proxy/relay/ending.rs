@@ -7,14 +7,18 @@ use crate::ledger::event::Ending;
 use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
 use crate::telemetry::ExchangeOutcome;
+use bytes::Bytes;
 use std::time::Instant;
 
 impl Relay {
     /// Judges what came, and asks the ledger.
     pub(super) fn conclude(&mut self, last: Last) {
-        let Some(assembly) = self.assembly.take() else { return };
         let began = Instant::now();
-        let (proposal, faults) = assembly.finish(End::Clean);
+        let assembled = self.assembly.take().map(|assembly| assembly.finish(End::Clean));
+        let (proposal, faults) = assembled.unwrap_or_default();
+        if last.done {
+            self.upcall.is_answered();
+        }
         let tracked = self.passage.admitted().is_some();
         let judged = release::judge(
             &self.gateway,
@@ -82,12 +86,7 @@ impl Relay {
                 self.phase = Phase::Over;
                 self.delivered();
             }
-            Phase::Failed => {
-                self.phase = Phase::Over;
-                if let Some(flight) = self.passage.flight() {
-                    flight.close(Ending::UpstreamFailed);
-                }
-            }
+            Phase::Failed => self.phase = Phase::Over,
             Phase::Settling(..) | Phase::Over => {}
         }
     }
@@ -97,6 +96,10 @@ impl Relay {
         self.hold.discard();
         self.upcall.cancel();
         self.journal.refuses(&stopped.refusal);
+        if self.torn {
+            // An event must not be glued to an unfinished one.
+            self.outbox.push(Bytes::from_static(b"\n\n"));
+        }
         self.outbox.push(stopped.refusal.event());
         self.phase = Phase::Over;
         if let Some(flight) = self.passage.flight() {
@@ -109,7 +112,7 @@ impl Relay {
         self.phase = Phase::Failed;
         self.journal.ends(ExchangeOutcome::UpstreamError);
         if let Some(flight) = self.passage.flight() {
-            flight.ends(Ending::UpstreamFailed);
+            flight.close(Ending::UpstreamFailed);
         }
     }
 

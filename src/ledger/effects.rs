@@ -1,0 +1,80 @@
+//! What must happen outside after an event is committed: cancellations, metrics, the record.
+
+use super::event::{ExchangeId, Millis};
+use super::lanes::Limit;
+use crate::guard::fault::Code;
+
+/// What must happen outside after an event is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Exchanges in flight that are no longer wanted, and why.
+    pub cancel: Vec<(ExchangeId, Code)>,
+    /// What happened, for metrics and the record.
+    pub facts: Vec<Fact>,
+    /// Calls opened less calls ended.
+    pub open_calls: i64,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A call was registered.
+    CallRegistered {
+        /// Its tool.
+        tool: Box<str>,
+    },
+    /// A result was accepted, or refused with a code.
+    ResultDecided {
+        /// Its tool.
+        tool: Box<str>,
+        /// `None`: accepted.
+        code: Option<Code>,
+        /// Time from the call's release to the decision.
+        waited: Option<Millis>,
+    },
+    /// A call timed out by itself.
+    CallTimedOut {
+        /// Its tool.
+        tool: Box<str>,
+    },
+    /// A generation's task ended.
+    TaskEnded {
+        /// Which generation.
+        generation: u64,
+        /// How.
+        outcome: TaskOutcome,
+        /// What it ran out of, when it is incomplete.
+        limit: Option<Limit>,
+        /// How long it took.
+        took: Millis,
+    },
+}
+
+/// How a generation's task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskOutcome {
+    /// An answer without calls was delivered while current.
+    Completed,
+    /// The user moved on.
+    Superseded,
+    /// The budget or the deadline ended it.
+    Incomplete,
+    /// Its last attempt failed and nothing followed.
+    Failed,
+    /// The conversation expired.
+    Expired,
+}
+
+impl TaskOutcome {
+    /// The label in metrics and the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskOutcome::Completed => "completed",
+            TaskOutcome::Superseded => "superseded",
+            TaskOutcome::Incomplete => "incomplete",
+            TaskOutcome::Failed => "failed",
+            TaskOutcome::Expired => "expired",
+        }
+    }
+}

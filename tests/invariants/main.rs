@@ -1,0 +1,161 @@
+//! The invariants of the ledger (DESIGN, section 5), each as a property over random sequences of events
+//! on one conversation, in virtual time.
+//!
+//! A reference observer ([`observer`]) stands beside the ledger and keeps the truth about every call by
+//! itself. Each test below runs the same kind of plays and looks at one invariant's findings, so that a
+//! breach is named by what it breaks. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` widen the search.
+
+#![expect(clippy::panic, reason = "tests")]
+
+mod client;
+mod observer;
+mod play;
+mod steps;
+mod talk;
+
+use play::{Play, Setting};
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestCaseError, TestError, TestRunner};
+use steps::Step;
+use tigertally::ledger::digest::DigestKey;
+
+/// The tools that calls name. The first one's results may echo its arguments.
+pub(crate) fn talk_tools() -> [&'static str; 3] {
+    ["query_order", "get_weather", "cancel_order"]
+}
+
+const CASES: u32 = 500;
+const LONGEST: usize = 60;
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let budget = prop_oneof![3 => Just(None), 1 => (1..4_u32).prop_map(Some)];
+    let attempts = prop_oneof![3 => Just(8), 1 => 2..4_u32];
+    (any::<bool>(), prop::bool::weighted(0.4), budget, attempts, prop::bool::weighted(0.3))
+        .prop_map(|(header, recycled, budget, attempts, substitute)| Setting {
+            header,
+            recycled,
+            budget,
+            attempts,
+            substitute,
+        })
+}
+
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = CASES;
+    }
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(20_260);
+    }
+    if std::env::var_os("PROPTEST_MAX_SHRINK_ITERS").is_none() {
+        config.max_shrink_iters = 20_000;
+    }
+    config
+}
+
+fn plays(test: impl Fn(Setting, Vec<Step>) -> Result<(), TestCaseError>) {
+    let mut runner = TestRunner::new(config());
+    let strategy = (setting(), steps::steps(LONGEST));
+    match runner.run(&strategy, |(setting, steps)| test(setting, steps)) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, (setting, steps))) => panic!("{why}\n{setting:?}\n{steps:#?}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Plays, and fails at the first finding of `invariant`.
+fn holds(invariant: &'static str) {
+    plays(|setting, steps| {
+        let mut play = Play::new(setting, DigestKey::new([7; 32]));
+        for step in &steps {
+            play.step(step);
+            let found = play.observer.findings.iter().find(|(name, _)| *name == invariant);
+            if let Some((_, text)) = found {
+                let trace = play.trace();
+                return Err(TestCaseError::fail(format!("{invariant}: {text}\n\n{trace}\n")));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn i1_only_the_current_tasks_own_results_go_up() {
+    holds("I1");
+}
+
+#[test]
+fn i2_a_call_has_one_result_for_ever() {
+    holds("I2");
+}
+
+#[test]
+fn i3_nothing_of_an_older_generation_goes_down() {
+    holds("I3");
+}
+
+#[test]
+fn i4_calls_are_registered_before_they_go_down() {
+    holds("I4");
+}
+
+#[test]
+fn i5_a_refused_request_leaves_no_trace() {
+    holds("I5");
+}
+
+#[test]
+fn i6_lanes_leave_each_other_alone() {
+    holds("I6");
+}
+
+#[test]
+fn i8_one_answer_is_delivered() {
+    holds("I8");
+}
+
+#[test]
+fn i9_budgets_are_kept() {
+    holds("I9");
+}
+
+#[test]
+fn i10_nothing_is_stuck() {
+    holds("I10");
+}
+
+#[test]
+fn sound_traffic_passes() {
+    holds("legitimate");
+}
+
+#[test]
+fn events_are_idempotent() {
+    holds("idempotence");
+}
+
+#[test]
+fn open_calls_add_up() {
+    holds("open calls");
+}
+
+#[test]
+fn what_is_cancelled_was_under_way() {
+    holds("cancel");
+}
+
+/// Contents under another key have other digests, and nothing else may depend on them.
+#[test]
+fn i7_contents_are_not_judged() {
+    plays(|setting, steps| {
+        let mut one = Play::new(setting, DigestKey::new([7; 32]));
+        let mut other = Play::new(setting, DigestKey::new([8; 32]));
+        for step in &steps {
+            one.step(step);
+            other.step(step);
+            prop_assert_eq!(one.told.last(), other.told.last(), "{}", one.trace());
+        }
+        Ok(())
+    });
+}
