@@ -134,14 +134,12 @@ impl Conversation {
         }
         let lane = plan.lane.and_then(|lane| self.lanes.get(lane));
         match (lane, same) {
-            (Some(lane), Some(one)) if lane.task.ended.is_none() => plan.previous = Some(one.id),
-            // An event that exhausted the task does not begin the next one when it comes again.
-            (Some(lane), Some(_)) => {
-                plan.advances = lane.task.exhausted_by != Some(question.admit.exchange);
-                plan.previous = same.filter(|_| !plan.advances).map(|one| one.id);
+            (Some(lane), Some(one)) => {
+                plan.advances = lane.task.ended.is_some() && !exhausted_by(lane, question.admit);
+                plan.previous = (!plan.advances).then_some(one.id);
             }
             (lane, None) | (lane @ None, _) => {
-                plan.advances = lane.is_some_and(|lane| begins_anew(lane, list));
+                plan.advances = lane.is_some_and(|lane| begins_anew(lane, question.admit));
                 if self.left_behind(question, found) {
                     plan.advances = false;
                 }
@@ -276,9 +274,16 @@ impl Conversation {
     }
 }
 
-/// Whether an opening with this list begins a new generation of the lane.
-fn begins_anew(lane: &Lane, list: Digest) -> bool {
-    lane.task.model_calls > 0 && (lane.task.ended.is_some() || lane.task.opening != Some(list))
+/// Whether an opening that is no repeat begins a new generation of the lane.
+fn begins_anew(lane: &Lane, admit: &Admit) -> bool {
+    let task = &lane.task;
+    let other = task.ended.is_some() || task.opening != Some(admit.list);
+    task.model_calls > 0 && other && !exhausted_by(lane, admit)
+}
+
+/// Whether this very event exhausted the task: it does not begin the next one when it comes again.
+fn exhausted_by(lane: &Lane, admit: &Admit) -> bool {
+    lane.task.exhausted_by == Some(admit.exchange)
 }
 
 /// What `Fact` tells of a result that the ledger does not hold.

@@ -138,25 +138,11 @@ impl Conversation {
         if call.holds(decide.result) && decided_by(call, decide) {
             return Outcome::Accepted { tool };
         }
-        let pair = as_pair(call, decide);
-        let misfit = !decide.closing && mismatched(call, &pair);
-        if !decide.closing && !misfit {
+        let code = refused_as(call, place.current, decide);
+        if fits(call, decide) {
             // The late result of a write tells what became of it, though no model may have it.
             self.calls.reported(place.seq, place.at);
         }
-        let Some(call) = self.call_at(place) else { return Outcome::Accepted { tool } };
-        let code =
-            ended_code(call, place.current)
-                .map(|code| {
-                    if call.answered() && !call.holds(decide.result) {
-                        Code::Conflict
-                    } else {
-                        code
-                    }
-                })
-                .or((!place.current).then_some(Code::Stale))
-                .or(misfit.then_some(Code::Mismatch))
-                .filter(|code| !(decide.closing && *code == Code::Late));
         let mut how = if decide.closing { How::Close } else { How::Accept };
         if let Some(code) = code {
             let action = step.rules.actions.action(code);
@@ -245,6 +231,21 @@ fn decided_by(call: &Call, decide: &Decide) -> bool {
     call.decided_by.is_some_and(|(by, key)| {
         by == decide.exchange || (key.is_some() && key == decide.idempotency)
     })
+}
+
+/// Whether what is told is a result, and of this very call.
+fn fits(call: &Call, decide: &Decide) -> bool {
+    !decide.closing && !mismatched(call, &as_pair(call, decide))
+}
+
+/// What refuses a result, in the order of a live run. A closing may stand for a timeout.
+fn refused_as(call: &Call, current: bool, decide: &Decide) -> Option<Code> {
+    let differs = call.answered() && !call.holds(decide.result);
+    ended_code(call, current)
+        .map(|code| if differs { Code::Conflict } else { code })
+        .or((!current).then_some(Code::Stale))
+        .or((!decide.closing && !fits(call, decide)).then_some(Code::Mismatch))
+        .filter(|code| !(decide.closing && *code == Code::Late))
 }
 
 /// What a further step of a call that ended is called.

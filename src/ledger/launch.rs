@@ -6,7 +6,7 @@ use super::admit::Plan;
 use super::calls::{CallState, Origin};
 use super::event::{Admit, Admitted, ExchangeId, Outcome, TaskOutcome};
 use super::exchanges::{AdmittedOnce, Exchange, FlightState, Kind};
-use super::lanes::LaneKey;
+use super::lanes::{Lane, LaneKey};
 use super::results::Judgement;
 use super::step::Step;
 use crate::guard::fault::Code;
@@ -43,11 +43,9 @@ impl Conversation {
             Some(previous) => self.take_over(&previous, plan.declared, step),
             None => self.count(lane, step),
         };
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            if kind == Kind::Opening && lane.task.opening.is_none() {
-                lane.task.opening = Some(admit.list);
-            }
-            lane.task.failed = false;
+        if let Some(Lane { task, .. }) = self.lanes.get_mut(lane) {
+            task.failed = false;
+            task.opening = task.opening.or((kind == Kind::Opening).then_some(admit.list));
         }
         let admitted = Admitted {
             generation,

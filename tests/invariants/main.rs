@@ -5,7 +5,7 @@
 //! itself. Each test below runs the same kind of plays and looks at one invariant's findings, so that a
 //! breach is named by what it breaks. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` widen the search.
 
-#![expect(clippy::panic, reason = "tests")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 mod client;
 mod observer;
@@ -16,8 +16,13 @@ mod talk;
 use play::{Play, Setting};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError, TestError, TestRunner};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use steps::Step;
 use tigertally::ledger::digest::DigestKey;
+use tigertally::ledger::event::{Effects, Millis};
+use tigertally::store::memory::MemoryStore;
+use tigertally::store::{ConversationKey, Listener, Store};
 
 /// The tools that calls name. The first one's results may echo its arguments.
 pub(crate) fn talk_tools() -> [&'static str; 3] {
@@ -158,4 +163,59 @@ fn i7_contents_are_not_judged() {
         }
         Ok(())
     });
+}
+
+/// Two conversations in one store, under keys that differ by the principal or by the conversation alone,
+/// with the same ids, lists and results: each goes as it would have gone alone.
+#[test]
+fn i6_conversations_leave_each_other_alone() {
+    let strategy = (setting(), steps::steps(LONGEST), steps::steps(LONGEST), any::<bool>());
+    let mut runner = TestRunner::new(config());
+    let outcome = runner.run(&strategy, |(setting, one, other, principals)| {
+        let plays = [one, other].map(|steps| {
+            let mut play = Play::new(setting, DigestKey::new([7; 32]));
+            steps.iter().for_each(|step| play.step(step));
+            play
+        });
+        side_by_side(&plays, principals)
+    });
+    assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
+}
+
+struct Deaf;
+
+impl Listener for Deaf {
+    fn committed(&self, _: &ConversationKey, _: &Effects) {}
+}
+
+/// Brings the events of both plays to one store, in the order of time, and compares what each is told.
+fn side_by_side(plays: &[Play; 2], principals: bool) -> Result<(), TestCaseError> {
+    let time = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&time);
+    let key = DigestKey::new([7; 32]);
+    let keys = [1_u8, 2].map(|n| ConversationKey {
+        principal: key.bytes("principal", &[if principals { n } else { 0 }]),
+        conversation: key.bytes("conversation", &[if principals { 0 } else { n }]),
+    });
+    let clock = Arc::new(move || Millis(clock.load(Ordering::SeqCst)));
+    let store = MemoryStore::new(key, clock, Arc::new(Deaf), 10);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut turns: Vec<(Millis, usize, usize)> = Vec::new();
+    for (play, of) in plays.iter().zip(0..) {
+        turns.extend(play.events.iter().enumerate().map(|(at, (now, _))| (*now, at, of)));
+    }
+    turns.sort_unstable();
+    for (now, at, of) in turns {
+        time.store(now.0, Ordering::SeqCst);
+        let (play, rules) = (&plays[of], Arc::new(plays[of].rules.clone()));
+        let event = play.events[at].1.clone();
+        let told = runtime.block_on(store.apply(&keys[of], event, &rules)).unwrap();
+        let told = (told.outcome, told.effects);
+        prop_assert_eq!(&told, &play.told[at], "event {} of {}\n{}", at, of, play.trace());
+    }
+    for (play, key) in plays.iter().zip(&keys) {
+        let state = runtime.block_on(store.read(key)).unwrap().unwrap_or_default();
+        prop_assert_eq!(&state, &play.conversation);
+    }
+    Ok(())
 }

@@ -160,6 +160,8 @@ pub(super) struct Talk {
     pub(super) ids: u128,
     /// Every fact that was told.
     pub(super) facts: Vec<Fact>,
+    /// Exchanges that were declared retries.
+    pub(super) declared: Vec<ExchangeId>,
     /// Every exchange that was cancelled.
     pub(super) cancelled: Vec<(ExchangeId, Code)>,
 }
@@ -276,6 +278,9 @@ impl Talk {
     pub(super) fn ask(&mut self, mut ask: Ask) -> (ExchangeId, Outcome) {
         let id = self.id();
         ask.event.exchange = id;
+        if ask.event.declared_retry {
+            self.declared.push(id);
+        }
         (id, self.apply(&Event::Admit(ask.event)))
     }
 
