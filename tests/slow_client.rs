@@ -1,7 +1,7 @@
 //! Clients that stop reading for a while: what they miss is not lost, and what is no longer wanted is
 //! withheld from them all the same.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;
