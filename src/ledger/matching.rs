@@ -42,8 +42,12 @@ impl<'a> Judge<'a> {
             };
             let Some(proposal) = found else {
                 // All that it could be is taken by later runs: then it is a copy of one of them.
-                let mut taken = self.register.holding(&run.pairs);
-                if let Some(of) = taken.find(|one| !run.live && claimed.contains(&one.seq)) {
+                let taken = || {
+                    let held = self.register.holding(&run.pairs);
+                    held.filter(|one| !run.live && claimed.contains(&one.seq))
+                };
+                let copied = taken().find(|one| same_calls(one, run)).or_else(|| taken().next());
+                if let Some(of) = copied {
                     self.copy(of, run, &mut out);
                 }
                 continue;
@@ -84,6 +88,11 @@ impl<'a> Judge<'a> {
                 .or_else(|| same().find(|one| one.open() && (own || last)))
                 .or_else(|| same().find(|one| !one.open()))
         });
+        // A second copy of a run that is taken is no pruned form of another one.
+        let mut held = self.register.holding(&run.pairs);
+        if whole.is_none() && held.any(|one| claimed.contains(&one.seq) && same_calls(one, run)) {
+            return None;
+        }
         whole.or_else(|| {
             [true, false].into_iter().find_map(|own| {
                 let pruned = || free(own).filter(|one| same_tools(one, run));
