@@ -114,6 +114,21 @@ async fn what_is_no_json_is_refused_before_it_is_read() {
         assert_eq!(error(&body)["code"], "body_invalid");
         assert_eq!(error(&body)["type"], "invalid_request_error");
     }
+    // What is JSON by another name, or says nothing of itself, passes.
+    for (name, value) in [
+        ("content-type", "application/json; charset=utf-8"),
+        ("content-type", "Application/Vnd.api+JSON"),
+        ("content-encoding", "identity"),
+    ] {
+        let mut request = chat(&guard, &[], ask(false));
+        request.headers_mut().insert(name, value.parse().unwrap());
+        upstream.will(rig::json(ANSWER));
+        assert_eq!(send(&client(), request).await.status(), 200, "{name}: {value}");
+    }
+    let mut silent = chat(&guard, &[], ask(false));
+    silent.headers_mut().remove("content-type");
+    upstream.will(rig::json(ANSWER));
+    assert_eq!(send(&client(), silent).await.status(), 200);
 }
 
 #[tokio::test]
@@ -141,8 +156,9 @@ async fn conversation_and_generation_headers_are_checked() {
         assert_eq!(response.status(), 400, "{headers:?}");
         assert_eq!(error(&text(response).await)["code"], code, "{headers:?}");
     }
-    // The same twice agrees, and without a conversation the generation means nothing.
+    // The longest that may be; the same twice agrees; without a conversation the generation means nothing.
     for headers in [
+        vec![("x-conversation-id", &long[1..])],
         vec![
             ("x-conversation-id", "a"),
             ("x-conversation-id", "a"),
@@ -172,6 +188,18 @@ async fn exchanges_in_flight_are_bounded() {
     feed.send(Bytes::from(event("{}", Some("stop")))).unwrap();
     drop(feed);
     while next(&mut first).await.is_some() {}
+    // The place is free again once the first has ended.
+    upstream.will(rig::json(ANSWER));
+    let third = within(async {
+        loop {
+            let third = send(&client(), chat(&guard, &[], ask(false))).await;
+            if third.status() != 503 {
+                return third;
+            }
+        }
+    })
+    .await;
+    assert_eq!(third.status(), 200);
 }
 
 #[tokio::test]

@@ -297,14 +297,21 @@ async fn what_is_not_an_answer_is_told_as_the_upstreams_fault() {
     let mut policy = policy(&upstream);
     policy.upstream.first_byte_timeout = std::time::Duration::from_millis(50);
     let guard = guard(policy.clone()).await;
-    upstream.will(Answer::Whole {
-        status: 200,
-        headers: vec![("content-type", "text/html")],
-        body: Bytes::from("<html>"),
-    });
-    let response = send(&client(), chat(&guard, &[], ask(false))).await;
-    assert_eq!(response.status(), 502);
-    assert_eq!(error(&text(response).await)["code"], "upstream_invalid");
+    for headers in [
+        vec![("content-type", "text/html")],
+        vec![],
+        vec![("content-type", "application/json"), ("content-encoding", "gzip")],
+    ] {
+        let body = Bytes::from(ANSWER);
+        upstream.will(Answer::Whole { status: 200, headers: headers.clone(), body });
+        let response = send(&client(), chat(&guard, &[], ask(false))).await;
+        assert_eq!(response.status(), 502, "{headers:?}");
+        assert_eq!(error(&text(response).await)["code"], "upstream_invalid", "{headers:?}");
+    }
+    let headers =
+        vec![("content-type", "application/json;charset=UTF-8"), ("content-encoding", "identity")];
+    upstream.will(Answer::Whole { status: 200, headers, body: Bytes::from(ANSWER) });
+    assert_eq!(send(&client(), chat(&guard, &[], ask(false))).await.status(), 200);
     upstream.will(Answer::Silence);
     let response = send(&client(), chat(&guard, &[], ask(false))).await;
     assert_eq!(response.status(), 504);

@@ -141,3 +141,53 @@ impl fmt::Debug for Flights {
         f.debug_struct("Flights").field("waiting", &self.waiting.len()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::ledger::digest::Digest;
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    fn place(exchange: ExchangeId) -> Arc<Place> {
+        let digest = Digest::from_bytes([0; 16]);
+        let key = ConversationKey { principal: digest, conversation: digest };
+        Arc::new(Place { key, exchange, rules: Arc::default() })
+    }
+
+    #[tokio::test]
+    async fn whoever_is_no_longer_wanted_hears_of_it_even_before_it_is_admitted() {
+        let flights = Flights::default();
+        for admitted_first in [false, true] {
+            let mut told = flights.register(ExchangeId(1));
+            if admitted_first {
+                flights.admitted(&place(ExchangeId(1)));
+            }
+            assert_eq!(told.try_recv(), Err(TryRecvError::Empty));
+            flights.tell(ExchangeId(2), Code::StaleAnswer);
+            assert_eq!(told.try_recv(), Err(TryRecvError::Empty), "that was another one");
+            flights.tell(ExchangeId(1), Code::StaleAnswer);
+            flights.tell(ExchangeId(1), Code::Overtaken);
+            assert_eq!(told.await.unwrap(), Code::StaleAnswer, "the first reason holds");
+            flights.admitted(&place(ExchangeId(1)));
+            flights.forget(ExchangeId(1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_in_flight_for_long_and_still_wanted_is_asked_about() {
+        let flights = Flights::default();
+        let asked = |flights: &Flights| -> Vec<u128> {
+            flights.long_under_way().iter().map(|place| place.exchange.0).collect()
+        };
+        let _told = [1, 2, 3].map(|n| flights.register(ExchangeId(n)));
+        flights.admitted(&place(ExchangeId(1)));
+        flights.admitted(&place(ExchangeId(2)));
+        assert_eq!(asked(&flights), [0; 0]);
+        tokio::time::advance(CHECK_EVERY).await;
+        flights.tell(ExchangeId(2), Code::Overtaken);
+        assert_eq!(asked(&flights), [1]);
+        flights.forget(ExchangeId(1));
+        assert_eq!(asked(&flights), [0; 0]);
+    }
+}
