@@ -1,5 +1,6 @@
 //! `tigertally serve`: the proxy until a signal says otherwise.
 
+use super::tell;
 use crate::control;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
@@ -16,7 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Serves until SIGTERM or SIGINT, then goes down in good order.
 #[must_use]
 pub fn run(policy: Policy) -> ExitCode {
-    if logs::init(policy.log_format).is_err() {
+    if let Err(error) = logs::init(policy.log_format) {
+        tell(&format_args!("tigertally: logs cannot be written: {error}"));
         return ExitCode::FAILURE;
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -40,10 +42,9 @@ pub fn run(policy: Policy) -> ExitCode {
 }
 
 async fn serve(policy: Policy) -> Result<bool, StartError> {
-    let listening = |source| StartError::Listen { address: policy.listen, source };
     // Before the ports open, so that no signal is missed.
-    let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(listening)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
     let open = open_routes(&policy);
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;

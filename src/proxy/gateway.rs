@@ -106,6 +106,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Nobody could tell the process to end.
+    #[error("cannot wait for SIGTERM and SIGINT: {0}")]
+    Signals(std::io::Error),
     /// A tool's settings are unusable.
     #[error("{0}")]
     Tools(String),
