@@ -1,7 +1,7 @@
 //! While the store of conversations fails, what needs it is refused in a way that clients retry, and what
 //! does not need it goes on.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;

@@ -23,12 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An upstream request id that we minted: 32 hex digits of randomness, made of nothing else.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Rid(u128);
+pub(crate) struct Rid(u128);
 
 impl Rid {
     /// A new one.
     #[must_use]
-    pub fn mint() -> Self {
+    pub(crate) fn mint() -> Self {
         Rid(rand::random())
     }
 }
@@ -46,7 +46,7 @@ impl fmt::Debug for Rid {
 }
 
 /// Sends aborts.
-pub struct Aborter {
+pub(crate) struct Aborter {
     client: HttpClient,
     uri: Uri,
     authorization: Option<HeaderValue>,
@@ -59,7 +59,7 @@ pub struct Aborter {
 impl Aborter {
     /// An aborter that posts to `uri`, on `runtime`.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         client: HttpClient,
         uri: Uri,
         authorization: Option<HeaderValue>,
@@ -79,7 +79,7 @@ impl Aborter {
     }
 
     /// Aborts `rid`, then lets go of `connection`.
-    pub fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
+    pub(crate) fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             self.metrics.abort(AbortOutcome::Dropped);
             return;

@@ -20,20 +20,20 @@ use std::task::{Context, Poll};
 /// Leave to go up: given by the ledger, or because nothing of this exchange is remembered. Only
 /// [`admit`] makes one.
 #[derive(Debug)]
-pub struct Passage {
+pub(crate) struct Passage {
     flight: Option<Flight>,
     unwatched: bool,
 }
 
 impl Passage {
     /// The place in the ledger, when the exchange is tracked.
-    pub fn flight(&mut self) -> Option<&mut Flight> {
+    pub(crate) fn flight(&mut self) -> Option<&mut Flight> {
         self.flight.as_mut()
     }
 
     /// Tells the ledger how the exchange ended, and waits until it is committed: who asks again right
     /// after our answer must not find this exchange still under way.
-    pub async fn close(&mut self, ending: Ending) {
+    pub(crate) async fn close(&mut self, ending: Ending) {
         if let Some(flight) = &mut self.flight {
             flight.close(ending);
             poll_fn(|cx| flight.poll_closed(cx)).await;
@@ -42,12 +42,12 @@ impl Passage {
 
     /// What the ledger said, when the exchange is tracked.
     #[must_use]
-    pub fn admitted(&self) -> Option<&Admitted> {
+    pub(crate) fn admitted(&self) -> Option<&Admitted> {
         self.flight.as_ref().map(Flight::admitted)
     }
 
     /// Ready when the exchange is no longer wanted and the rules say that this ends it.
-    pub fn poll_unwanted(&mut self, cx: &mut Context<'_>, policy: &Policy) -> Poll<Code> {
+    pub(crate) fn poll_unwanted(&mut self, cx: &mut Context<'_>, policy: &Policy) -> Poll<Code> {
         let Some(flight) = self.flight.as_mut().filter(|_| !self.unwatched) else {
             return Poll::Pending;
         };
@@ -64,7 +64,7 @@ impl Passage {
 ///
 /// # Errors
 /// When it may not, or the store does not answer.
-pub async fn admit(
+pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     standing: &Standing,

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// A whole response that may go down.
-pub struct Whole {
+pub(super) struct Whole {
     /// The upstream's own bytes.
     pub body: Bytes,
     /// The proof; `None` for an upstream's own error object, which holds no calls.
@@ -34,7 +34,7 @@ pub struct Whole {
 ///
 /// # Errors
 /// When it does not come, is refused, or is no longer wanted.
-pub async fn whole(
+pub(super) async fn whole(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
@@ -66,7 +66,7 @@ pub async fn whole(
 ///
 /// # Errors
 /// When it does not come or is no longer wanted.
-pub async fn head(
+pub(super) async fn head(
     settings: &Settings,
     passage: &mut Passage,
     upcall: &mut Upcall,
@@ -117,7 +117,7 @@ async fn collect(
 
 /// A whole body on its way down. Its exchange is delivered when its bytes are handed over.
 #[derive(Debug)]
-pub struct Delivery {
+pub(super) struct Delivery {
     body: Option<Bytes>,
     passage: Passage,
     journal: Box<Journal>,
@@ -127,7 +127,7 @@ pub struct Delivery {
 impl Delivery {
     /// Of a judged answer, which takes the proof; or of the upstream's own error object.
     #[must_use]
-    pub fn new(whole: Whole, passage: Passage, journal: Box<Journal>) -> Self {
+    pub(super) fn new(whole: Whole, passage: Passage, journal: Box<Journal>) -> Self {
         let failed = whole.released.is_none();
         let mut delivery = Delivery { body: Some(whole.body), passage, journal, failed };
         if failed {
@@ -172,7 +172,7 @@ impl Body for Delivery {
 
 /// An answer that passes through unjudged: an upstream's error, or an unguarded route.
 #[derive(Debug)]
-pub struct Through {
+pub(super) struct Through {
     upcall: Upcall,
     _passage: Option<Passage>,
     journal: Box<Journal>,
@@ -182,7 +182,7 @@ pub struct Through {
 impl Through {
     /// Passes on what `upcall` still gives; the exchange ends as `ending` says when all of it went down.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         upcall: Upcall,
         passage: Option<Passage>,
         journal: Box<Journal>,

@@ -19,7 +19,7 @@ const LINGER: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When they do not.
-pub fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+pub(crate) fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     let refuse = |name: &str, text: &str| Err(Box::new(Refusal::at(Code::BodyInvalid, name, text)));
     if let Some(value) = headers.get(header::CONTENT_TYPE)
         && !is_json(value.to_str().unwrap_or("?"))
@@ -35,14 +35,14 @@ pub fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
 
 /// Whether a media type is JSON's.
 #[must_use]
-pub fn is_json(value: &str) -> bool {
+pub(crate) fn is_json(value: &str) -> bool {
     let essence = essence(value);
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
 /// A media type without its parameters, in lower case.
 #[must_use]
-pub fn essence(value: &str) -> String {
+pub(crate) fn essence(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -50,7 +50,7 @@ pub fn essence(value: &str) -> String {
 ///
 /// # Errors
 /// When it is too large, comes too slowly, or breaks off.
-pub async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
+pub(crate) async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
     let announced = body.size_hint().lower();
     if announced > limits.body_bytes as u64 {
         discard(body).await;
@@ -121,7 +121,7 @@ impl Gathering {
 
 /// Reads on and forgets, for a while: a client that is still sending would otherwise meet a closed
 /// connection and never read our answer.
-pub async fn discard(mut body: Incoming) {
+pub(crate) async fn discard(mut body: Incoming) {
     let drained = async { while let Some(Ok(_)) = body.frame().await {} };
     // Past that, the client has had its time.
     let _ = tokio::time::timeout(LINGER, drained).await;
@@ -129,7 +129,7 @@ pub async fn discard(mut body: Incoming) {
 
 /// The refusal of a larger body.
 #[must_use]
-pub fn too_large(limits: &Limits) -> Box<Refusal> {
+pub(crate) fn too_large(limits: &Limits) -> Box<Refusal> {
     Box::new(Refusal::plain(
         Code::BodyTooLarge,
         format!("The body is larger than {} bytes (limits.body_bytes).", limits.body_bytes),

@@ -17,7 +17,7 @@ use crate::wire::request::ChatRequest;
 use bytes::Bytes;
 
 /// A request that the rules let through, and what the way back needs to know of it.
-pub struct Cleared {
+pub(super) struct Cleared {
     /// The client's own bytes.
     pub(super) body: Bytes,
     /// Where a member may be spliced in.
@@ -34,7 +34,7 @@ pub struct Cleared {
 }
 
 /// What the request rules make of a body.
-pub enum Clearance {
+pub(super) enum Clearance {
     /// It may go on.
     Cleared(Box<Cleared>),
     /// It could not be read, and the operator lets such bodies through: as they are, and noted.
@@ -44,7 +44,7 @@ pub enum Clearance {
 }
 
 /// Reads and judges a body.
-pub fn clear(
+pub(super) fn clear(
     gateway: &Gateway,
     settings: &Settings,
     standing: &Standing,

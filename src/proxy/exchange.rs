@@ -29,7 +29,7 @@ use std::sync::Arc;
 const LARGE_BODY: usize = 256 << 10;
 
 /// Serves the guarded route.
-pub async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
@@ -40,7 +40,7 @@ pub async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Respo
 }
 
 /// Serves a route that is forwarded unjudged.
-pub async fn unguarded(
+pub(crate) async fn unguarded(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     route: Route,
@@ -75,7 +75,7 @@ pub async fn unguarded(
 }
 
 /// Refuses a request without looking at its body.
-pub async fn refuse_unread(
+pub(crate) async fn refuse_unread(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     refusal: Refusal,
@@ -87,7 +87,7 @@ pub async fn refuse_unread(
 }
 
 /// Our own answer in place of the upstream's.
-pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
+pub(crate) fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
     if let Some(generation) = refusal.generation {
         journal.stamp.generation = Some(generation);
     }
@@ -102,7 +102,7 @@ pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
 }
 
 /// An answer in our own words.
-pub fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/json");

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 const AT_ONCE: usize = 64;
 
 /// What became of a request to go up.
-pub enum Admission {
+pub(crate) enum Admission {
     /// It may. [`Flight`] is the proof.
     Flight(Flight),
     /// It may not.
@@ -34,7 +34,7 @@ pub enum Admission {
 }
 
 /// An admitted exchange. Only [`Flight::admit`] makes one.
-pub struct Flight {
+pub(crate) struct Flight {
     gateway: Arc<Gateway>,
     place: Arc<Place>,
     admitted: Admitted,
@@ -47,7 +47,7 @@ pub struct Flight {
 impl Flight {
     /// Asks the ledger. The question lives on in a task of its own: a client that leaves while it is
     /// asked leaves no exchange behind that nobody closes.
-    pub async fn admit(
+    pub(crate) async fn admit(
         gateway: &Arc<Gateway>,
         key: ConversationKey,
         event: Admit,
@@ -98,24 +98,24 @@ impl Flight {
 
     /// What the ledger said.
     #[must_use]
-    pub fn admitted(&self) -> &Admitted {
+    pub(crate) fn admitted(&self) -> &Admitted {
         &self.admitted
     }
 
     /// The upstream works on it, by this id.
-    pub fn goes_up(&self, rid: Option<&Rid>) {
+    pub(crate) fn goes_up(&self, rid: Option<&Rid>) {
         self.gateway.flights.goes_up(self.place.exchange, rid);
     }
 
     /// Asks whether a response may go down.
     #[must_use]
-    pub fn settle(&self, mut event: Settle) -> Applying {
+    pub(crate) fn settle(&self, mut event: Settle) -> Applying {
         event.exchange = self.place.exchange;
         apply(&self.gateway, &self.place, Event::Settle(event))
     }
 
     /// Ready, once, when the exchange is no longer wanted. Never after its end was told.
-    pub fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
+    pub(crate) fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
         let Some(pushed) = self.pushed.as_mut() else { return Poll::Pending };
         let told = ready!(Pin::new(pushed).poll(cx));
         self.pushed = None;
@@ -123,13 +123,13 @@ impl Flight {
     }
 
     /// How it ends when it is dropped now.
-    pub fn ends(&mut self, ending: Ending) {
+    pub(crate) fn ends(&mut self, ending: Ending) {
         self.ending = ending;
     }
 
     /// Tells the ledger how it ended, and drives that as far as it goes without waiting: a store in this
     /// process has then committed it before the last byte leaves.
-    pub fn close(&mut self, ending: Ending) {
+    pub(crate) fn close(&mut self, ending: Ending) {
         if self.closed || self.closing.is_some() {
             return;
         }
@@ -142,7 +142,7 @@ impl Flight {
     }
 
     /// Drives [`Flight::close`] to its end.
-    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(closing) = &mut self.closing {
             if closing.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -204,7 +204,7 @@ pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
 }
 
 /// An answer of the store, owned.
-pub type Applying = Pin<Box<dyn Future<Output = Result<Transition, StoreError>> + Send>>;
+pub(super) type Applying = Pin<Box<dyn Future<Output = Result<Transition, StoreError>> + Send>>;
 
 /// Applies an event at a place, in a future that needs nobody else.
 fn apply(gateway: &Arc<Gateway>, place: &Arc<Place>, event: Event) -> Applying {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When a notice cannot be put in place of a result.
-pub fn forward(
+pub(super) fn forward(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     parts: Parts,
@@ -57,7 +57,7 @@ pub fn forward(
 ///
 /// # Errors
 /// When the upstream's URL cannot be built.
-pub fn pass(
+pub(super) fn pass(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     parts: Parts,

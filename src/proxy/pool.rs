@@ -68,11 +68,11 @@ impl Body for UpBody {
 }
 
 /// The pooled HTTP client.
-pub type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
+pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
 
 /// A client that keeps connections to one upstream.
 #[must_use]
-pub fn client(connect_timeout: Duration) -> HttpClient {
+pub(crate) fn client(connect_timeout: Duration) -> HttpClient {
     let mut http = HttpConnector::new();
     http.set_nodelay(true);
     http.set_connect_timeout(Some(connect_timeout));

@@ -199,7 +199,11 @@ impl<'de: 'a, 'a> serde::Deserialize<'de> for Members<'a> {
 
 /// The key that all state of a conversation is kept under.
 #[must_use]
-pub fn conversation_key(key: &DigestKey, principal: &Principal, name: &str) -> ConversationKey {
+pub(crate) fn conversation_key(
+    key: &DigestKey,
+    principal: &Principal,
+    name: &str,
+) -> ConversationKey {
     ConversationKey {
         principal: key.bytes("principal", principal.as_bytes()),
         conversation: key.bytes("conversation", name.as_bytes()),

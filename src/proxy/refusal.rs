@@ -13,7 +13,7 @@ use http::StatusCode;
 
 /// Which way the thing went that was refused. Some codes are shared; their status is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// From the client to the model.
     Request,
     /// From the model to the client.
@@ -22,7 +22,7 @@ pub enum Direction {
 
 /// Our own answer in place of the upstream's.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// Why: at least one. The first one's code decides the status.
     pub faults: Vec<Fault>,
     /// What else was seen.
@@ -36,26 +36,26 @@ pub struct Refusal {
 impl Refusal {
     /// Of a request, for these faults.
     #[must_use]
-    pub fn of_request(faults: Vec<Fault>) -> Self {
+    pub(crate) fn of_request(faults: Vec<Fault>) -> Self {
         Refusal { faults, notes: Vec::new(), direction: Direction::Request, generation: None }
     }
 
     /// Of a response, for these faults.
     #[must_use]
-    pub fn of_response(faults: Vec<Fault>) -> Self {
+    pub(crate) fn of_response(faults: Vec<Fault>) -> Self {
         Refusal { faults, notes: Vec::new(), direction: Direction::Response, generation: None }
     }
 
     /// Of a request, by the ledger.
     #[must_use]
-    pub fn of_ledger(refused: Refused) -> Self {
+    pub(crate) fn of_ledger(refused: Refused) -> Self {
         let Refused { faults, notes, generation } = refused;
         Refusal { notes, generation, ..Refusal::of_request(faults) }
     }
 
     /// Because the store did not do it.
     #[must_use]
-    pub fn of_store(error: &StoreError) -> Self {
+    pub(crate) fn of_store(error: &StoreError) -> Self {
         match error {
             StoreError::Full => Refusal::plain(
                 Code::Overloaded,
@@ -69,31 +69,31 @@ impl Refusal {
 
     /// For one fault of the exchange as a whole.
     #[must_use]
-    pub fn plain(code: Code, message: impl Into<String>) -> Self {
+    pub(crate) fn plain(code: Code, message: impl Into<String>) -> Self {
         Refusal::of_request(vec![plain_fault(code, "", message)])
     }
 
     /// The same, at a place.
     #[must_use]
-    pub fn at(code: Code, param: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn at(code: Code, param: &str, message: impl Into<String>) -> Self {
         Refusal::of_request(vec![plain_fault(code, param, message)])
     }
 
     /// The code that decides.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         self.faults.first().map_or(Code::UpstreamInvalid, |fault| fault.code)
     }
 
     /// The HTTP status.
     #[must_use]
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         status(self.code(), self.direction)
     }
 
     /// The body: OpenAI's error envelope.
     #[must_use]
-    pub fn body(&self) -> Bytes {
+    pub(crate) fn body(&self) -> Bytes {
         let entries: Vec<envelope::Entry<'_>> = self
             .faults
             .iter()
@@ -119,7 +119,7 @@ impl Refusal {
 
     /// The same as the one error event that ends a stream.
     #[must_use]
-    pub fn event(&self) -> Bytes {
+    pub(crate) fn event(&self) -> Bytes {
         let body = self.body();
         let mut event = Vec::with_capacity(body.len() + 8);
         event.extend_from_slice(b"data: ");
@@ -131,7 +131,7 @@ impl Refusal {
 
 /// A fault of the exchange as a whole, in the proxy's own words.
 #[must_use]
-pub fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault {
+pub(crate) fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault {
     Fault {
         code,
         param: param.to_owned(),
@@ -143,7 +143,7 @@ pub fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault
 
 /// The one table: code and direction to status.
 #[must_use]
-pub fn status(code: Code, direction: Direction) -> StatusCode {
+pub(crate) fn status(code: Code, direction: Direction) -> StatusCode {
     match code {
         Code::MissingCallId | Code::RepeatedCallId if direction == Direction::Response => {
             StatusCode::UNPROCESSABLE_ENTITY

@@ -71,7 +71,7 @@ enum Phase {
 }
 
 /// One stream on its way down.
-pub struct Relay {
+pub(super) struct Relay {
     gateway: Arc<Gateway>,
     settings: Arc<Settings>,
     cleared: Box<Cleared>,
@@ -97,7 +97,7 @@ pub struct Relay {
 impl Relay {
     /// Of an upcall whose head has come.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         gateway: Arc<Gateway>,
         settings: Arc<Settings>,
         cleared: Box<Cleared>,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A response that the rules let through.
 #[derive(Debug)]
-pub struct Judged {
+pub(super) struct Judged {
     alternatives: Vec<Alternative>,
     forced: bool,
     notes: Vec<Fault>,
@@ -27,21 +27,21 @@ pub struct Judged {
 
 /// A response that may go down.
 #[derive(Debug)]
-pub struct Released {
+pub(super) struct Released {
     notes: Vec<Fault>,
 }
 
 impl Released {
     /// What the ledger noted.
     #[must_use]
-    pub fn notes(&self) -> &[Fault] {
+    pub(super) fn notes(&self) -> &[Fault] {
         &self.notes
     }
 }
 
 /// A response that may not go down.
 #[derive(Debug)]
-pub struct Stopped {
+pub(super) struct Stopped {
     /// What the client is told.
     pub refusal: Box<Refusal>,
     /// What the ledger is told.
@@ -51,7 +51,7 @@ pub struct Stopped {
 impl Stopped {
     /// The model's output is refused.
     #[must_use]
-    pub fn output(faults: Vec<Fault>, notes: Vec<Fault>) -> Self {
+    pub(super) fn output(faults: Vec<Fault>, notes: Vec<Fault>) -> Self {
         let mut refusal = Refusal::of_response(faults);
         refusal.notes = notes;
         Stopped { refusal: Box::new(refusal), ending: Ending::OutputRefused }
@@ -59,7 +59,7 @@ impl Stopped {
 
     /// The answer is no longer wanted.
     #[must_use]
-    pub fn unwanted(code: Code) -> Self {
+    pub(super) fn unwanted(code: Code) -> Self {
         let message = match code {
             Code::StaleAnswer => {
                 "The user has moved on: this answer belongs to an older generation."
@@ -74,7 +74,7 @@ impl Stopped {
 
     /// The upstream gave no usable answer.
     #[must_use]
-    pub fn upstream(code: Code, message: &str) -> Self {
+    pub(super) fn upstream(code: Code, message: &str) -> Self {
         let refusal = Refusal::of_response(vec![plain_fault(code, "", message)]);
         Stopped { refusal: Box::new(refusal), ending: Ending::UpstreamFailed }
     }
@@ -84,7 +84,7 @@ impl Stopped {
 ///
 /// # Errors
 /// When it is refused.
-pub fn judge(
+pub(super) fn judge(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
@@ -122,18 +122,18 @@ fn could_refuse(code: Code) -> bool {
 }
 
 /// The ledger's answer to a [`Judged`].
-pub type Settling = Pin<Box<dyn Future<Output = Result<Released, Stopped>> + Send>>;
+pub(super) type Settling = Pin<Box<dyn Future<Output = Result<Released, Stopped>> + Send>>;
 
 impl Judged {
     /// What was noted about it.
     #[must_use]
-    pub fn notes(&self) -> &[Fault] {
+    pub(super) fn notes(&self) -> &[Fault] {
         &self.notes
     }
 
     /// Asks the ledger to register the calls and let the response go down.
     #[must_use]
-    pub fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
+    pub(super) fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
         let Some(flight) = passage.flight() else {
             return Box::pin(std::future::ready(Ok(Released { notes: Vec::new() })));
         };

@@ -6,13 +6,13 @@ use crate::guard::fault::Code;
 use http::Method;
 
 /// The guarded path.
-pub const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 const CONTROL: &str = "/guard/v1/";
 
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// Chat completions: guarded.
     Chat,
     /// Models: forwarded.
@@ -30,7 +30,7 @@ pub enum Target {
 impl Target {
     /// Of a method and a path as sent. `pass` are the operator's open paths.
     #[must_use]
-    pub fn of(method: &Method, path: &str, pass: &[String]) -> Self {
+    pub(crate) fn of(method: &Method, path: &str, pass: &[String]) -> Self {
         let only = |wanted: Method, target: Target| {
             if *method == wanted {
                 target
@@ -51,7 +51,7 @@ impl Target {
 
     /// The refusal of a closed route.
     #[must_use]
-    pub fn closed(message: String) -> Refusal {
+    pub(crate) fn closed(message: String) -> Refusal {
         Refusal::plain(Code::RouteClosed, message)
     }
 }

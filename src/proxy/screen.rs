@@ -5,7 +5,7 @@ use crate::wire::chunk::Chunk;
 /// An event's payload.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one event")]
-pub enum Payload<'a> {
+pub(super) enum Payload<'a> {
     /// No data: a comment, a field of another kind, or an empty `data` line, which is never dispatched.
     Nothing,
     /// `[DONE]`
@@ -21,7 +21,7 @@ pub enum Payload<'a> {
 impl<'a> Payload<'a> {
     /// Reads the joined data of an event.
     #[must_use]
-    pub fn read(data: Option<&'a [u8]>, max_depth: usize) -> Self {
+    pub(super) fn read(data: Option<&'a [u8]>, max_depth: usize) -> Self {
         let data = data.unwrap_or_default().trim_ascii();
         match data {
             b"" => Payload::Nothing,
@@ -38,7 +38,7 @@ impl<'a> Payload<'a> {
 
     /// Whether it may carry a piece of a call. What cannot be read may.
     #[must_use]
-    pub fn carries_calls(&self) -> bool {
+    pub(super) fn carries_calls(&self) -> bool {
         match self {
             Payload::Nothing | Payload::Done | Payload::Error => false,
             Payload::Chunk(chunk) => has_calls(chunk),
@@ -49,7 +49,7 @@ impl<'a> Payload<'a> {
 
 /// Whether a chunk carries a piece of a call.
 #[must_use]
-pub fn has_calls(chunk: &Chunk<'_>) -> bool {
+pub(super) fn has_calls(chunk: &Chunk<'_>) -> bool {
     chunk
         .choices
         .iter()

@@ -40,7 +40,7 @@ const ADMIN_CONNECTIONS: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Builds a router that answers for a gateway.
-pub type MakeRouter = Box<dyn FnOnce(&Arc<Gateway>) -> Router + Send>;
+pub(super) type MakeRouter = Box<dyn FnOnce(&Arc<Gateway>) -> Router + Send>;
 
 /// What layers below the proxy answer.
 pub struct Surfaces {

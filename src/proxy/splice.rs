@@ -84,7 +84,7 @@ impl Body for Segments {
 
 /// Where `part`, a slice of `whole`, begins in it; `None` when it is not one.
 #[must_use]
-pub fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
+pub(super) fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     (at.checked_add(part.len())? <= whole.len()).then_some(at)
 }

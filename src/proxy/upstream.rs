@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 
 /// The upstream did not give what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub(super) enum Broken {
     /// No connection could be made.
     Unreachable,
     /// Nothing came for too long.
@@ -33,7 +33,7 @@ pub enum Broken {
 impl Broken {
     /// The code that a client is told.
     #[must_use]
-    pub fn code(self) -> Code {
+    pub(super) fn code(self) -> Code {
         match self {
             Broken::Unreachable => Code::UpstreamUnreachable,
             Broken::Timeout => Code::UpstreamTimeout,
@@ -43,7 +43,7 @@ impl Broken {
 
     /// The same in words.
     #[must_use]
-    pub fn message(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Broken::Unreachable => "The upstream cannot be reached.",
             Broken::Timeout => "The upstream sent nothing for too long.",
@@ -68,7 +68,7 @@ enum State {
 }
 
 /// One request to the upstream, and its response.
-pub struct Upcall {
+pub(super) struct Upcall {
     state: State,
     /// Made by us for this upcall; a client's own `rid` is never aborted by name.
     rid: Option<Rid>,
@@ -81,7 +81,7 @@ pub struct Upcall {
 impl Upcall {
     /// Sends a request.
     #[must_use]
-    pub fn start(
+    pub(super) fn start(
         client: &HttpClient,
         request: Request<UpBody>,
         patience: Patience,
@@ -100,7 +100,10 @@ impl Upcall {
     }
 
     /// Waits for the response's head.
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, Broken>> {
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<response::Parts, Broken>> {
         let State::Waiting(future) = &mut self.state else {
             return Poll::Ready(Err(Broken::Invalid));
         };
@@ -128,7 +131,10 @@ impl Upcall {
     }
 
     /// The next bytes of the response's body; `None` at its end.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Broken>>> {
         loop {
             let State::Reading(body) = &mut self.state else { return Poll::Ready(None) };
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -171,7 +177,7 @@ impl Upcall {
 
     /// What is left of the body, as its length goes: for answers that pass through.
     #[must_use]
-    pub fn size_hint(&self) -> SizeHint {
+    pub(super) fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Reading(body) => body.size_hint(),
             State::Waiting(_) => SizeHint::default(),
@@ -180,18 +186,18 @@ impl Upcall {
     }
 
     /// The answer is complete, whatever its connection still says: there is no work left to abort.
-    pub fn is_answered(&mut self) {
+    pub(super) fn is_answered(&mut self) {
         self.rid = None;
     }
 
     /// The id that we minted for it.
     #[must_use]
-    pub fn rid(&self) -> Option<&Rid> {
+    pub(super) fn rid(&self) -> Option<&Rid> {
         self.rid.as_ref()
     }
 
     /// Stops the upstream's work now: abort first, then the connection.
-    pub fn cancel(&mut self) {
+    pub(super) fn cancel(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
         if matches!(state, State::Done) {
             return;
