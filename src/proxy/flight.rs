@@ -193,7 +193,7 @@ pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
         }
         gateway.flights.abort_unread(&gateway.aborter);
         let mut asking = JoinSet::new();
-        for place in gateway.flights.long_under_way() {
+        for place in gateway.flights.under_way() {
             if asking.len() >= AT_ONCE {
                 asking.join_next().await;
             }

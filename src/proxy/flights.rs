@@ -49,8 +49,8 @@ struct Watched {
 enum Stage {
     /// The ledger does not know it yet.
     Asked(oneshot::Sender<Code>),
-    /// Admitted since then.
-    Admitted(oneshot::Sender<Code>, Instant, Arc<Place>),
+    /// Admitted.
+    Admitted(oneshot::Sender<Code>, Arc<Place>),
     /// No longer wanted, and told so then.
     Told(Instant),
 }
@@ -71,10 +71,10 @@ impl Flights {
 
     /// The ledger knows it.
     pub(super) fn admitted(&self, place: &Arc<Place>) {
-        let now = Instant::now();
         self.change(place.exchange, |watched| {
-            watched.stage = match std::mem::replace(&mut watched.stage, Stage::Told(now)) {
-                Stage::Asked(tell) => Stage::Admitted(tell, now, Arc::clone(place)),
+            let told = Stage::Told(Instant::now());
+            watched.stage = match std::mem::replace(&mut watched.stage, told) {
+                Stage::Asked(tell) => Stage::Admitted(tell, Arc::clone(place)),
                 later => later,
             };
         });
@@ -104,13 +104,12 @@ impl Flights {
         });
     }
 
-    /// Those that have been in flight for so long that their pushes may be lost.
-    pub(super) fn long_under_way(&self) -> Vec<Arc<Place>> {
+    /// Those in flight that nobody has told anything. All of them, however young: one that is passed over
+    /// would be asked about too late, when its push is lost.
+    pub(super) fn under_way(&self) -> Vec<Arc<Place>> {
         let place = |entry: RefMulti<'_, ExchangeId, Watched>| match &entry.value().stage {
-            Stage::Admitted(_, since, place) if since.elapsed() >= CHECK_EVERY => {
-                Some(Arc::clone(place))
-            }
-            _ => None,
+            Stage::Admitted(_, place) => Some(Arc::clone(place)),
+            Stage::Asked(_) | Stage::Told(_) => None,
         };
         self.waiting.iter().filter_map(place).collect()
     }
@@ -174,17 +173,16 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn only_what_is_in_flight_for_long_and_still_wanted_is_asked_about() {
+    #[test]
+    fn only_what_is_admitted_and_still_wanted_is_asked_about() {
         let flights = Flights::default();
         let asked = |flights: &Flights| -> Vec<u128> {
-            flights.long_under_way().iter().map(|place| place.exchange.0).collect()
+            flights.under_way().iter().map(|place| place.exchange.0).collect()
         };
         let _told = [1, 2, 3].map(|n| flights.register(ExchangeId(n)));
+        assert_eq!(asked(&flights), [0; 0]);
         flights.admitted(&place(ExchangeId(1)));
         flights.admitted(&place(ExchangeId(2)));
-        assert_eq!(asked(&flights), [0; 0]);
-        tokio::time::advance(CHECK_EVERY).await;
         flights.tell(ExchangeId(2), Code::Overtaken);
         assert_eq!(asked(&flights), [1]);
         flights.forget(ExchangeId(1));
