@@ -7,6 +7,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod gateway;
+#[expect(dead_code, reason = "what the soak needs")]
+mod program;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use gateway::{Answer, Gateway, Reply, Upstream};
