@@ -1,4 +1,7 @@
 //! One exchange, from the request's head to the response's body.
+//!
+//! An exchange that was admitted and is refused on its way is ended in the ledger before its client hears of
+//! it: who asks again right after a refusal must not find the old attempt still under way.
 
 use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};

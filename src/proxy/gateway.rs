@@ -1,4 +1,8 @@
 //! What all exchanges of one running proxy share.
+//!
+//! Two kinds of things: what lives as long as the process (store, metrics, connections, bounds), and the
+//! [`Settings`], which may be swapped at any time. An exchange takes the settings once, when it begins, so
+//! that no rule changes between its request and its answer.
 
 use super::abort::Aborter;
 use super::flights::Flights;
@@ -113,10 +117,10 @@ pub enum StartError {
     #[error("{0}")]
     Tools(String),
     /// The upstream's URL is unusable.
-    #[error("the upstream's URL is not usable")]
+    #[error("upstream.url cannot be used")]
     UpstreamUrl,
     /// The upstream's key is unusable.
-    #[error("the upstream's key cannot stand in a header")]
+    #[error("the upstream's key cannot stand in a header: see upstream.api_key_file")]
     UpstreamKey,
     /// Metrics cannot be made.
     #[error("metrics cannot be made: {0}")]

@@ -6,7 +6,7 @@ use super::admission::Passage;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
-use crate::guard::fault::Fault;
+use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
@@ -150,7 +150,6 @@ impl Journal {
         if self.status.is_none() {
             self.status = Some(refusal.status());
         }
-        use crate::guard::fault::Code;
         self.outcome = match refusal.code() {
             Code::StaleAnswer | Code::Overtaken => ExchangeOutcome::Withheld,
             Code::UpstreamInvalid | Code::UpstreamTimeout | Code::UpstreamUnreachable => {

@@ -1,4 +1,7 @@
 //! What of a stream may go down now.
+//!
+//! The upstream's server writes several events at once; cut apart they would cost the client a read and
+//! us a write each. So what was one read and may go whole goes as one, and still nothing is copied.
 
 use bytes::Bytes;
 use std::collections::VecDeque;

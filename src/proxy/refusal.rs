@@ -214,13 +214,18 @@ fn recovery(code: Code) -> &'static str {
             "Send one conversation header of 1 to 256 visible ASCII characters."
         }
         Code::GenerationInvalid => "Send the generation as a whole number from 0 to 2^53-1.",
-        Code::RouteClosed => "Use an open route, or have the operator open this one.",
+        Code::RouteClosed => {
+            "Use an open route, or have the operator open this one in routes.pass."
+        }
         Code::BodyTooLarge => "Send a smaller body, or have the operator raise limits.body_bytes.",
         Code::StaleAnswer => "Drop this answer: the user has moved on.",
         Code::Overtaken => "Wait for the newer attempt's answer.",
         Code::BudgetExhausted => "Begin a new task.",
-        Code::TruncatedStream | Code::BrokenStream | Code::HeldTooLarge => {
+        Code::TruncatedStream | Code::BrokenStream => {
             "Discard what arrived of this answer and ask again."
+        }
+        Code::HeldTooLarge => {
+            "Discard what arrived of this answer. Ask for less at once, or have the operator raise limits.held_bytes."
         }
         Code::UpstreamUnreachable
         | Code::UpstreamInvalid

@@ -1,4 +1,6 @@
 //! What one event of a stream holds, as far as the relay must know.
+//!
+//! Each event is looked at by itself and in doubt taken for the worse: what cannot be read may hold a call.
 
 use crate::wire::chunk::Chunk;
 
