@@ -13,7 +13,6 @@
 
 use super::digest::Digest;
 use super::event::{Alternative, ExchangeId, Millis, Pair, Proposed};
-use super::writes::Written;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,6 +33,19 @@ pub enum CallState {
     Replaced,
     /// The run that answered its message left it out, or took another choice.
     Unchosen,
+}
+
+/// What is known of a write that got no accepted result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Written {
+    /// Its bytes never went out, or a declared retry replaced it: it was not run.
+    Withdrawn,
+    /// Its result came too late for the model, but it came.
+    Reported,
+    /// An application or operator says that it took effect.
+    Applied,
+    /// An application or operator says that it did not.
+    NotApplied,
 }
 
 /// One registered call.

@@ -1,14 +1,13 @@
 //! Results, judged one by one: which are accepted, which are refused, which are replaced.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Proposal};
+use super::calls::{Call, CallState, Proposal, Written};
 use super::digest::Digest;
 use super::event::{Fact, Notice, Pair, Run, Substitution};
 use super::matching::{Judge, calls_of};
 use super::rules::AtEnd;
 use super::step::{Findings, Step};
 use super::words;
-use super::writes::Written;
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 

@@ -4,39 +4,11 @@
 //! out, until its result is reported or somebody resolves it. The same write proposed anew is refused.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Register};
-use super::digest::Digest;
-use super::event::{ExchangeId, Outcome, Proposed, Refused, Resolve, Settle};
+use super::calls::{Call, CallState, Register, Written};
+use super::event::{ExchangeId, Operation, Outcome, Proposed, Refused, Resolve, Settle};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
-
-/// One write of one task: what its operation key is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Operation {
-    /// The task's generation.
-    pub generation: u64,
-    /// The tool.
-    pub tool: Box<str>,
-    /// Digest of the arguments.
-    pub arguments: Digest,
-    /// Which of the equal writes of that generation, from 0. Withdrawn ones do not count: what a retry
-    /// proposes in their place is the same write.
-    pub ordinal: u32,
-}
-
-/// What is known of a write that got no accepted result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Written {
-    /// Its bytes never went out, or a declared retry replaced it: it was not run.
-    Withdrawn,
-    /// Its result came too late for the model, but it came.
-    Reported,
-    /// An application or operator says that it took effect.
-    Applied,
-    /// An application or operator says that it did not.
-    NotApplied,
-}
 
 impl Call {
     /// Whether it may or may not have taken effect.

@@ -1,7 +1,7 @@
 //! Writes: a timeout does not mean that it did not happen.
 
 use super::*;
-use crate::ledger::writes::Operation;
+use crate::ledger::event::Operation;
 
 /// A refund whose outcome is unknown: it was superseded after it went out.
 fn unknown() -> Talk {
