@@ -5,28 +5,9 @@
 //! call. What the request's own lane proposed comes before what another lane did: sub-agents under one
 //! conversation id use the same ids.
 
-use super::calls::{Call, Proposal, Register};
-use super::event::{Pair, Run};
-use super::lanes::Lanes;
-use super::results::Judgement;
-use super::rules::Rules;
-
-/// What the runs are judged against.
-pub(super) struct Judge<'a> {
-    /// All calls.
-    pub(super) register: &'a Register,
-    /// All generations.
-    pub(super) lanes: &'a Lanes,
-    /// The operator's settings.
-    pub(super) rules: &'a Rules,
-    /// The lane of the request, if it is known.
-    pub(super) lane: Option<u32>,
-    /// Whether the request is declared a retry.
-    pub(super) declared: bool,
-    /// The proposal of the live run, when the list is known and current: its live results are not
-    /// judged anew.
-    pub(super) repeat: Option<u64>,
-}
+use super::calls::Proposal;
+use super::event::Run;
+use super::results::{Judge, Judgement, calls_of};
 
 impl<'a> Judge<'a> {
     /// Judges every run of a list. Nothing is changed: decisions are carried out only when the whole
@@ -110,21 +91,9 @@ impl<'a> Judge<'a> {
         run: &'s Run,
         own: bool,
     ) -> impl Iterator<Item = &'a Proposal> + use<'a, 's> {
-        let register: &'a Register = self.register;
+        let register = self.register;
         register.holding(&run.pairs).filter(move |one| (Some(one.lane) == self.lane) == own)
     }
-}
-
-/// The calls that a run answers, each with its place in the proposal.
-pub(super) fn calls_of<'a>(
-    proposal: &'a Proposal,
-    run: &'a Run,
-) -> impl Iterator<Item = (usize, &'a Call, &'a Pair)> {
-    let choice = proposal.choice_of(&run.pairs);
-    run.pairs.iter().filter_map(move |pair| {
-        let at = proposal.call(&pair.id, choice)?;
-        Some((at, &proposal.calls[at], pair))
-    })
 }
 
 fn same_calls(proposal: &Proposal, run: &Run) -> bool {

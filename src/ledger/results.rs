@@ -1,11 +1,11 @@
 //! Results, judged one by one: which are accepted, which are refused, which are replaced.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Proposal, Written};
+use super::calls::{Call, CallState, Proposal, Register, Written};
 use super::digest::Digest;
 use super::event::{Fact, Notice, Pair, Run, Substitution};
-use super::matching::{Judge, calls_of};
-use super::rules::AtEnd;
+use super::lanes::Lanes;
+use super::rules::{AtEnd, Rules};
 use super::step::{Findings, Step};
 use super::words;
 use crate::guard::fault::Code;
@@ -42,6 +42,23 @@ pub(super) struct Matched {
     pub(super) seq: u64,
     /// Whether notices (or what a note lets in) stand in place of results that were accepted before.
     pub(super) recovers: bool,
+}
+
+/// What the runs are judged against.
+pub(super) struct Judge<'a> {
+    /// All calls.
+    pub(super) register: &'a Register,
+    /// All generations.
+    pub(super) lanes: &'a Lanes,
+    /// The operator's settings.
+    pub(super) rules: &'a Rules,
+    /// The lane of the request, if it is known.
+    pub(super) lane: Option<u32>,
+    /// Whether the request is declared a retry.
+    pub(super) declared: bool,
+    /// The proposal of the live run, when the list is known and current: its live results are not
+    /// judged anew.
+    pub(super) repeat: Option<u64>,
 }
 
 /// What the runs of a list come to.
@@ -238,6 +255,18 @@ impl Judge<'_> {
     fn refuses(&self, code: Code) -> bool {
         self.rules.actions.action(code) == Action::Refuse
     }
+}
+
+/// The calls that a run answers, each with its place in the proposal.
+pub(super) fn calls_of<'a>(
+    proposal: &'a Proposal,
+    run: &'a Run,
+) -> impl Iterator<Item = (usize, &'a Call, &'a Pair)> {
+    let choice = proposal.choice_of(&run.pairs);
+    run.pairs.iter().filter_map(move |pair| {
+        let at = proposal.call(&pair.id, choice)?;
+        Some((at, &proposal.calls[at], pair))
+    })
 }
 
 /// Whether a result does not belong to the call that bears its id: another tool, other arguments, an
