@@ -7,7 +7,7 @@ use crate::ledger::digest::Digest;
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome, Refused, Transition};
 use crate::policy::Policy;
 use crate::proxy::Gateway;
-use crate::proxy::admission::{conversation_key, echoes, result_content, store_failed};
+use crate::proxy::admission::{conversation_key, echoes, store_failed};
 use crate::proxy::exchange;
 use crate::proxy::headers::MAX_GENERATION;
 use crate::proxy::identity::Principal;
@@ -16,6 +16,7 @@ use crate::proxy::refusal::Refusal;
 use crate::proxy::router::Target;
 use crate::store::ConversationKey;
 use crate::telemetry::{ExchangeOutcome, Route};
+use crate::wire::content;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -185,7 +186,7 @@ async fn question(
 ) -> Result<Decide, Box<Refusal>> {
     let key = call.gateway.store().digest_key();
     let raw = body.content.get();
-    let content = result_content(raw);
+    let content = content::text(raw);
     let mut declared = None;
     if content.is_some() && !call.policy.tools.each.is_empty() {
         let known = call.gateway.store().read(&call.key).await;

@@ -13,8 +13,9 @@ use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Admit, Admitted, Ending, ExchangeId, Pair, Run};
 use crate::policy::Policy;
 use crate::store::{ConversationKey, StoreError};
+use crate::wire::content;
 use crate::wire::json::Field;
-use crate::wire::request::{ChatRequest, Message, ToolCall};
+use crate::wire::request::{ChatRequest, Message, Role, ToolCall};
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -152,11 +153,11 @@ pub(super) fn event(
     }
 }
 
-/// Leading system and developer messages, and the first user message.
+/// Leading instructing messages, and the first user message.
 fn lane(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
     let mut running = key.begin("lane");
-    let leading = messages.iter().take_while(|message| role_is(message, &["system", "developer"]));
-    let user = messages.iter().find(|message| role_is(message, &["user"]));
+    let leading = messages.iter().take_while(|message| message.role.instructs());
+    let user = messages.iter().find(|message| message.role == Role::User);
     for message in leading.chain(user) {
         running.json(message.raw);
     }
@@ -169,10 +170,6 @@ fn list(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
         running.json(message.raw);
     }
     running.digest()
-}
-
-fn role_is(message: &Message<'_>, roles: &[&str]) -> bool {
-    matches!(message.role, Field::Text(role) if roles.contains(&role.decode().as_ref()))
 }
 
 /// Text of a field, empty when it holds none.
@@ -191,7 +188,7 @@ struct Reader<'r> {
 impl Reader<'_> {
     fn pair(&self, call: &ToolCall<'_>, index: usize, message: &Message<'_>) -> Pair {
         let tool = text(&call.name);
-        let content = result_content(message.content.map_or("null", |content| content.raw));
+        let content = content::text(message.content.map_or("null", |content| content.raw));
         let declared = self.settings.policy.tools.each.get(tool.as_ref());
         Pair {
             id: text(&call.id).into(),
@@ -214,57 +211,17 @@ impl Reader<'_> {
     }
 }
 
-/// The string that a `content` value stands for, when it is a string.
-pub(crate) fn result_content(raw: &str) -> Option<Cow<'_, str>> {
-    let raw = raw.trim_start();
-    if !raw.starts_with('"') {
-        return None;
-    }
-    serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
-}
-
 /// Top-level members of a JSON object that are declared as echoed, each with its value's digest. A key
 /// that stands twice gives two entries, so that neither reading of it slips by.
 pub(crate) fn echoes(key: &DigestKey, text: &str, declared: &[String]) -> Vec<(Box<str>, Digest)> {
     if declared.is_empty() {
         return Vec::new();
     }
-    let Ok(Members(members)) = serde_json::from_str::<Members<'_>>(text) else { return Vec::new() };
-    members
+    content::members(text)
         .into_iter()
         .filter(|(name, _)| declared.iter().any(|field| field == name))
-        .map(|(name, raw)| (name.into(), key.json("echo", raw.get())))
+        .map(|(name, raw)| (name.into(), key.json("echo", raw)))
         .collect()
-}
-
-/// An object's members in order, repeated keys and all.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a serde_json::value::RawValue)>);
-
-impl<'de: 'a, 'a> serde::Deserialize<'de> for Members<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some((name, value)) =
-                    map.next_entry::<String, &'de serde_json::value::RawValue>()?
-                {
-                    members.push((Cow::Owned(name), value));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
 }
 
 /// Everything that is noted about a request: by the rules, and by the ledger.
