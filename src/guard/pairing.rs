@@ -15,7 +15,7 @@ use super::arguments::arguments_object;
 use super::fault::{Code, Fault, Faults};
 use super::slots::Slots;
 use crate::wire::json::Field;
-use crate::wire::request::{ChatRequest, Message, ToolCall};
+use crate::wire::request::{ChatRequest, Message, Role, ToolCall};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub struct Run {
     /// (index of the call in it, index of the message that answers it), in the order of the answers.
     /// Holds sound pairs only: an id that two calls share pairs with nothing, a second result is left out.
     pub pairs: Vec<(usize, usize)>,
-    /// Whether the model has not used its results yet: it is the last run, and nothing but system and
-    /// developer messages follow it. A run that such a message cut short is not live.
+    /// Whether the model has not used its results yet: it is the last run, and nothing but
+    /// instructing messages (system, developer, root) follow it. A run that such a message cut short is not live.
     pub live: bool,
 }
 
@@ -46,37 +46,17 @@ pub struct Pairing {
 pub fn judge(request: &ChatRequest<'_>) -> Pairing {
     let mut walk = Walk { max_depth: request.max_depth, ..Walk::default() };
     for (index, message) in request.messages.iter().enumerate() {
-        match role(message) {
+        match message.role {
             Role::Tool => walk.result(index, message),
             Role::Assistant if !message.tool_calls.is_empty() => walk.proposal(index, message),
-            Role::Instruction => walk.close(index),
-            Role::Assistant | Role::Other => {
+            Role::System | Role::Developer | Role::Root => walk.close(index),
+            Role::Assistant | Role::User | Role::Other => {
                 walk.close(index);
                 walk.settle();
             }
         }
     }
     walk.finish(request.messages.len())
-}
-
-/// A role, as far as pairing goes.
-enum Role {
-    Assistant,
-    Tool,
-    /// `system`, `developer`: neither the user's word nor the model's.
-    Instruction,
-    /// `user`, legacy `function`, anything unknown, or no role at all.
-    Other,
-}
-
-fn role(message: &Message<'_>) -> Role {
-    let Field::Text(role) = message.role else { return Role::Other };
-    match &*role.decode() {
-        "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
-        "system" | "developer" => Role::Instruction,
-        _ => Role::Other,
-    }
 }
 
 /// The walk over the list.
@@ -245,6 +225,31 @@ mod tests {
 
     fn judged(body: &str) -> Pairing {
         judge(&ChatRequest::parse(body.as_bytes(), 64).unwrap())
+    }
+
+    #[test]
+    fn roles_pair_whatever_their_case() {
+        let call = r#""tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]"#;
+        let list = |assistant: &str, tool: &str, system: &str, id: &str| {
+            format!(
+                r#"{{"messages":[{{"role":"{assistant}",{call}}},{{"role":"{tool}","tool_call_id":"{id}"}},{{"role":"{system}"}}]}}"#
+            )
+        };
+        for (assistant, tool, system) in [
+            ("assistant", "tool", "system"),
+            ("assistant", "TOOL", "System"),
+            ("ASSISTANT", "Tool", "DEVELOPER"),
+            ("Assistant", "tool", "root"),
+        ] {
+            let sound = judged(&list(assistant, tool, system, "1"));
+            assert_eq!(sound.faults, [], "{assistant} {tool}");
+            assert!(sound.runs.len() == 1 && sound.runs[0].live, "{assistant} {tool} {system}");
+            let wrong = judged(&list(assistant, tool, system, "2"));
+            let codes: Vec<_> = wrong.faults.iter().map(|fault| fault.code).collect();
+            assert_eq!(codes, [Code::UnknownResultId, Code::MissingResult], "{assistant} {tool}");
+        }
+        let used = judged(&list("ASSISTANT", "TOOL", "USER", "1"));
+        assert!(used.faults.is_empty() && !used.runs[0].live);
     }
 
     /// A list in short: `u` user, `s` system, `d` developer, `a` assistant text, `f` function,

@@ -13,7 +13,7 @@ use crate::guard::pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
 use crate::wire::json::BodyFault;
-use crate::wire::request::ChatRequest;
+use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
 
 /// A request that the rules let through, and what the way back needs to know of it.
@@ -22,8 +22,8 @@ pub(super) struct Cleared {
     pub(super) body: Bytes,
     /// Where a member may be spliced in.
     pub(super) splice_at: usize,
-    /// Whether the client named a `rid` of its own.
-    pub(super) has_rid: bool,
+    /// The client's own `rid`, if any.
+    pub(super) rid: Slot,
     /// What the model may propose.
     pub(super) offer: Offer,
     /// What was noted.
@@ -77,7 +77,7 @@ pub(super) fn clear(
     let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,
-        has_rid: request.has_rid,
+        rid: request.rid,
         offer,
         notes: verdict.notes,
         admit,

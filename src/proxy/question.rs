@@ -13,9 +13,9 @@ use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Admit, ExchangeId, Pair, Run};
 use crate::policy::Tool;
 use crate::store::ConversationKey;
+use crate::wire::content;
 use crate::wire::json::Field;
-use crate::wire::request::{ChatRequest, Message, ToolCall};
-use crate::wire::scan::Scanner;
+use crate::wire::request::{ChatRequest, Message, Role, ToolCall};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -60,8 +60,8 @@ pub(super) fn event(
 /// Leading system and developer messages, and the first user message.
 fn lane(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
     let mut running = key.begin("lane");
-    let leading = messages.iter().take_while(|message| role_is(message, &["system", "developer"]));
-    let user = messages.iter().find(|message| role_is(message, &["user"]));
+    let leading = messages.iter().take_while(|message| message.role.instructs());
+    let user = messages.iter().find(|message| message.role == Role::User);
     for message in leading.chain(user) {
         running.json(message.raw);
     }
@@ -74,10 +74,6 @@ fn list(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
         running.json(message.raw);
     }
     running.digest()
-}
-
-fn role_is(message: &Message<'_>, roles: &[&str]) -> bool {
-    matches!(message.role, Field::Text(role) if roles.contains(&role.decode().as_ref()))
 }
 
 /// Reads the pairs of runs.
@@ -131,7 +127,7 @@ impl Content {
         closings: &HashSet<String>,
         tool: Option<&Tool>,
     ) -> Self {
-        let text = result_text(raw);
+        let text = content::text(raw);
         Content {
             result: key.json("result", raw),
             closing: text.as_deref().is_some_and(|text| closings.contains(text)),
@@ -141,11 +137,6 @@ impl Content {
             },
         }
     }
-}
-
-/// The text that a `content` value stands for, when it is a string.
-pub(super) fn result_text(raw: &str) -> Option<Cow<'_, str>> {
-    Scanner::new(raw, 1).text().ok().map(|text| text.decode())
 }
 
 /// An `idempotency-key`, as the ledger keeps it.
@@ -159,42 +150,11 @@ pub(super) fn echoes(key: &DigestKey, text: &str, declared: &[String]) -> Vec<(B
     if declared.is_empty() {
         return Vec::new();
     }
-    let Ok(Members(members)) = serde_json::from_str::<Members<'_>>(text) else { return Vec::new() };
-    members
+    content::members(text)
         .into_iter()
         .filter(|(name, _)| declared.iter().any(|field| field == name))
-        .map(|(name, raw)| (name.into(), key.json("echo", raw.get())))
+        .map(|(name, raw)| (name.into(), key.json("echo", raw)))
         .collect()
-}
-
-/// An object's members in order, repeated keys and all.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a serde_json::value::RawValue)>);
-
-impl<'de: 'a, 'a> serde::Deserialize<'de> for Members<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some((name, value)) =
-                    map.next_entry::<String, &'de serde_json::value::RawValue>()?
-                {
-                    members.push((Cow::Owned(name), value));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
 }
 
 /// The key that all state of a conversation is kept under.

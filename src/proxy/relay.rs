@@ -200,15 +200,21 @@ impl Relay {
         }
         self.torn = true;
         let mut whole = Decoder::default();
-        let mut closed = left.to_vec();
+        // A line feed that leads it belongs to the line end before it.
+        let mut closed = left.strip_prefix(b"\n").unwrap_or(&left).to_vec();
         closed.extend_from_slice(b"\n\n");
         whole.push(Bytes::from(closed));
-        let data = whole.next_event().and_then(|event| event.data);
-        self.take(Event { wire: left, data });
+        if let Some(event) = whole.next_event() {
+            self.take(Event { wire: left, ..event });
+        }
     }
 
     fn take(&mut self, event: Event) {
-        let payload = Payload::read(event.data.as_deref(), self.settings.policy.limits.depth);
+        let payload = Payload::read(
+            event.data.as_deref(),
+            event.is_error(),
+            self.settings.policy.limits.depth,
+        );
         match self.phase {
             Phase::Open => self.take_open(&payload, event.wire),
             Phase::Answered | Phase::Tail if payload.carries_calls() => {
