@@ -8,6 +8,7 @@
 use super::splice::Segments;
 use super::upstream::{HttpClient, UpBody};
 use crate::telemetry::{AbortOutcome, Metrics};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::fmt;
@@ -46,11 +47,19 @@ impl fmt::Debug for Rid {
     }
 }
 
+/// Where aborts go.
+#[derive(Debug)]
+pub struct Target {
+    /// The upstream's route for them.
+    pub uri: Uri,
+    /// `authorization` for it.
+    pub authorization: Option<HeaderValue>,
+}
+
 /// Sends aborts.
 pub struct Aborter {
     client: HttpClient,
-    uri: Uri,
-    authorization: Option<HeaderValue>,
+    target: ArcSwap<Target>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     runtime: Handle,
@@ -58,25 +67,28 @@ pub struct Aborter {
 }
 
 impl Aborter {
-    /// An aborter that posts to `uri`, on `runtime`.
+    /// An aborter that posts to `target`, on `runtime`.
     #[must_use]
     pub fn new(
         client: HttpClient,
-        uri: Uri,
-        authorization: Option<HeaderValue>,
+        target: Target,
         tasks: TaskTracker,
         runtime: Handle,
         metrics: Metrics,
     ) -> Self {
         Aborter {
             client,
-            uri,
-            authorization,
+            target: ArcSwap::from_pointee(target),
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             tasks,
             runtime,
             metrics,
         }
+    }
+
+    /// From now on aborts go there.
+    pub fn aim(&self, target: Target) {
+        self.target.store(Arc::new(target));
     }
 
     /// Aborts `rid`, then lets go of `connection`.
@@ -88,10 +100,11 @@ impl Aborter {
         let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
         let mut request = Request::new(UpBody::Judged(Segments::new(&body, Vec::new())));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
+        let target = self.target.load();
+        *request.uri_mut() = target.uri.clone();
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.authorization {
+        if let Some(key) = &target.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
         let answer = self.client.request(request);
@@ -112,6 +125,6 @@ impl Aborter {
 
 impl fmt::Debug for Aborter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aborter").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Aborter").field("target", &self.target.load()).finish_non_exhaustive()
     }
 }
