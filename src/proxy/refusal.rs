@@ -191,7 +191,9 @@ fn recovery(code: Code) -> &'static str {
             "Send one conversation header of 1 to 256 visible ASCII characters."
         }
         Code::GenerationInvalid => "Send the generation as a whole number from 0 to 2^53-1.",
-        Code::RouteClosed => "Use an open route, or have the operator open this one.",
+        Code::RouteClosed => {
+            "Use /v1/chat/completions (a client's base URL ends in /v1), or have the operator open this route."
+        }
         Code::BodyTooLarge => "Send a smaller body, or have the operator raise limits.body_bytes.",
         Code::StaleAnswer => "Drop this answer: the user has moved on.",
         Code::Overtaken => "Wait for the newer attempt's answer.",
