@@ -1,6 +1,6 @@
 //! What the process does on signals: reads its configuration again, drains, and drains no longer.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Serves until SIGTERM or SIGINT, then goes down in good order. On SIGHUP `sources`, which gave `policy`, are read
-/// again.
+/// Serves until SIGTERM or SIGINT, then goes down in good order. On SIGHUP `sources`, which gave `policy`,
+/// are read again.
 #[must_use]
 pub fn run(policy: Policy, sources: &Sources) -> ExitCode {
     if logs::init(policy.log_format).is_err() {

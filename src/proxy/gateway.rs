@@ -201,9 +201,9 @@ impl Gateway {
         self.settings.load_full()
     }
 
-    /// Takes another configuration. Exchanges in flight keep the one they began with; their aborts go to
-    /// the new upstream, and their connections to the old one close. Gives the keys that need a restart and so keep their
-    /// values.
+    /// Takes another configuration. Exchanges in flight keep the one they began with. (When the upstream
+    /// changes, an abort of theirs goes to the new one, which does not know the id; the old one sees its
+    /// connection close.) Gives the keys that need a restart and so keep their values.
     ///
     /// # Errors
     /// When it cannot be used; then nothing changes.
