@@ -486,3 +486,33 @@ async fn headers_are_cleaned_both_ways() {
         assert!(!headers.contains_key(stripped), "{stripped}");
     }
 }
+
+#[tokio::test]
+async fn a_torn_event_after_the_end_of_the_answer_is_dropped_and_the_answer_stands() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let answer = event("{\"content\":\"It is shipped.\"}", Some("stop"));
+    for (conversation, last) in [
+        ("a", "data: {\"id\":\"x\",\"choices\":[{\"ind"),
+        ("b", "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"total"),
+        ("c", "data: [DO"),
+    ] {
+        will_write(&upstream, &[&answer, last]);
+        let headers = [("x-conversation-id", conversation)];
+        let got = text(send(&client(), chat(&guard, &headers, ask(true))).await).await;
+        assert_eq!(got, answer, "{last}");
+        let url = format!("http://{}/guard/v1/conversations/{conversation}", guard.client_addr);
+        let record = http::Request::get(url).body(Default::default()).unwrap();
+        let record = text(send(&client(), record).await).await;
+        assert!(record.contains("\"state\":\"delivered\""), "{record}");
+    }
+    // Whole JSON that only lacks its blank line is looked at as ever.
+    let call = fragment(Some("call_1"), Some("get_order"), "{}");
+    will_write(&upstream, &[&answer, call.trim_end()]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert!(got.contains("broken_stream") && !got.contains("call_1"), "{got}");
+    let usage = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"total_tokens\":3}}";
+    will_write(&upstream, &[&answer, usage]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert_eq!(got, answer.clone() + usage);
+}

@@ -87,6 +87,7 @@ fn unexpected() -> Box<Refusal> {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AdvanceBody {
     generation: Option<u64>,
 }
@@ -126,6 +127,7 @@ async fn advance(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ResultBody {
     generation: u64,
     tool_call_id: String,
@@ -292,8 +294,15 @@ async fn read_json<T: DeserializeOwned>(
     if bytes.trim_ascii().is_empty() {
         return Ok(None);
     }
-    // The parser's own words could quote a value, so only the place is told.
+    // The parser's own words could quote a value, so only the place is told, and the name of an unknown key.
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        let text = error.to_string();
+        if let Some(key) = text.strip_prefix("unknown field `").and_then(|it| it.split('`').next())
+        {
+            let key: String = key.chars().take(64).collect();
+            let message = format!("The body has a key that this call does not know: \"{key}\".");
+            return Box::new(Refusal::at(Code::BodyInvalid, &key, message));
+        }
         Box::new(Refusal::plain(
             Code::BodyInvalid,
             format!(

@@ -7,6 +7,7 @@
 
 use super::pool::{HttpClient, UpBody};
 use crate::telemetry::{AbortOutcome, Metrics};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::fmt;
@@ -45,11 +46,19 @@ impl fmt::Debug for Rid {
     }
 }
 
+/// Where aborts go.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The upstream's route for them.
+    pub uri: Uri,
+    /// `authorization` for it.
+    pub authorization: Option<HeaderValue>,
+}
+
 /// Sends aborts.
 pub(crate) struct Aborter {
     client: HttpClient,
-    uri: Uri,
-    authorization: Option<HeaderValue>,
+    target: ArcSwap<Target>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     runtime: Handle,
@@ -57,25 +66,28 @@ pub(crate) struct Aborter {
 }
 
 impl Aborter {
-    /// An aborter that posts to `uri`, on `runtime`.
+    /// An aborter that posts to `target`, on `runtime`.
     #[must_use]
     pub(crate) fn new(
         client: HttpClient,
-        uri: Uri,
-        authorization: Option<HeaderValue>,
+        target: Target,
         tasks: TaskTracker,
         runtime: Handle,
         metrics: Metrics,
     ) -> Self {
         Aborter {
             client,
-            uri,
-            authorization,
+            target: ArcSwap::from_pointee(target),
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             tasks,
             runtime,
             metrics,
         }
+    }
+
+    /// From now on aborts go there.
+    pub(super) fn aim(&self, target: Target) {
+        self.target.store(Arc::new(target));
     }
 
     /// Aborts `rid`, then lets go of `connection`.
@@ -87,10 +99,11 @@ impl Aborter {
         let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
         let mut request = Request::new(UpBody::whole(&body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
+        let target = self.target.load();
+        *request.uri_mut() = target.uri.clone();
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.authorization {
+        if let Some(key) = &target.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
         let answer = self.client.request(request);
@@ -111,6 +124,6 @@ impl Aborter {
 
 impl fmt::Debug for Aborter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aborter").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Aborter").field("target", &self.target.load()).finish_non_exhaustive()
     }
 }

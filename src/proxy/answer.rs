@@ -14,9 +14,9 @@ use crate::telemetry::ExchangeOutcome;
 use crate::wire::completion::Completion;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -115,10 +115,16 @@ async fn collect(
     Ok(gathered.whole())
 }
 
-/// A whole body on its way down. Its exchange is delivered when its bytes are handed over.
+/// Most of a whole body that is handed over at once: what the HTTP server holds beyond it is bounded, so
+/// the last piece is taken only when nearly all of the body is on its way.
+const SLICE: usize = 64 << 10;
+
+/// A whole body on its way down. Its exchange is delivered when its last bytes are handed over, and broken
+/// off when it is no longer wanted before.
 #[derive(Debug)]
 pub(super) struct Delivery {
     body: Option<Bytes>,
+    settings: Arc<Settings>,
     passage: Passage,
     journal: Box<Journal>,
     failed: bool,
@@ -127,9 +133,14 @@ pub(super) struct Delivery {
 impl Delivery {
     /// Of a judged answer, which takes the proof; or of the upstream's own error object.
     #[must_use]
-    pub(super) fn new(whole: Whole, passage: Passage, journal: Box<Journal>) -> Self {
+    pub(super) fn new(
+        whole: Whole,
+        settings: Arc<Settings>,
+        passage: Passage,
+        journal: Box<Journal>,
+    ) -> Self {
         let failed = whole.released.is_none();
-        let mut delivery = Delivery { body: Some(whole.body), passage, journal, failed };
+        let mut delivery = Delivery { body: Some(whole.body), settings, passage, journal, failed };
         if failed {
             delivery.journal.ends(ExchangeOutcome::UpstreamError);
             if let Some(flight) = delivery.passage.flight() {
@@ -140,25 +151,49 @@ impl Delivery {
     }
 }
 
+impl Delivery {
+    /// A body that has begun cannot turn into an error object: it breaks off, so that no client takes it for
+    /// an answer.
+    fn withhold(&mut self, code: Code) -> std::io::Error {
+        self.body = None;
+        let stopped = Stopped::unwanted(code);
+        self.journal.refuses(&stopped.refusal);
+        if let Some(flight) = self.passage.flight() {
+            flight.close(stopped.ending);
+        }
+        std::io::Error::other("the answer is no longer wanted")
+    }
+}
+
 impl Body for Delivery {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = std::io::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let this = self.get_mut();
+        if !this.failed
+            && this.body.is_some()
+            && let Poll::Ready(code) = this.passage.poll_unwanted(cx, &this.settings.policy)
+        {
+            return Poll::Ready(Some(Err(this.withhold(code))));
+        }
+        if let Some(body) = this.body.as_mut().filter(|body| body.len() > SLICE) {
+            return Poll::Ready(Some(Ok(Frame::data(body.split_to(SLICE)))));
+        }
         // The HTTP server takes this as it comes: closing first means that a client which asks again right
         // after the last byte finds this exchange ended.
-        let ending = if self.failed { Ending::UpstreamFailed } else { Ending::Delivered };
-        if let Some(flight) = self.passage.flight() {
+        let ending = if this.failed { Ending::UpstreamFailed } else { Ending::Delivered };
+        if let Some(flight) = this.passage.flight() {
             flight.close(ending);
             ready!(flight.poll_closed(cx));
         }
-        if !self.failed {
-            self.journal.ends(ExchangeOutcome::Delivered);
+        if !this.failed {
+            this.journal.ends(ExchangeOutcome::Delivered);
         }
-        Poll::Ready(self.body.take().map(|body| Ok(Frame::data(body))))
+        Poll::Ready(this.body.take().map(|body| Ok(Frame::data(body))))
     }
 
     fn is_end_stream(&self) -> bool {

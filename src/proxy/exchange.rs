@@ -36,7 +36,13 @@ pub(crate) async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
-    match run(&gateway, &settings, &mut journal, parts, body).await {
+    let ran = tokio::select! {
+        biased;
+        ran = run(&gateway, &settings, &mut journal, parts, body) => ran,
+        // What was under way is ended by its guards.
+        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
+    };
+    match ran {
         Ok(going) => going.into_response(gateway, settings, journal),
         Err(refusal) => refuse(&refusal, &mut journal),
     }
@@ -63,7 +69,12 @@ pub(crate) async fn unguarded(
         Err(refusal) => return refuse(&refusal, &mut journal),
     };
     journal.goes_up(None);
-    match poll_fn(|cx| upcall.poll_head(cx)).await {
+    let heard = tokio::select! {
+        biased;
+        heard = poll_fn(|cx| upcall.poll_head(cx)) => heard,
+        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
+    };
+    match heard {
         Ok(head) => {
             journal.heard(head.status, false);
             let way = Way::Through(upcall, None, ending_by(head.status));
@@ -75,6 +86,13 @@ pub(crate) async fn unguarded(
             refuse(&refusal, &mut journal)
         }
     }
+}
+
+/// The end of a drain: what has no answer yet gets none.
+fn refuse_cut(journal: &mut Journal) -> Response<Body> {
+    let response = refuse(&Stopped::draining(false).refusal, journal);
+    journal.ends(ExchangeOutcome::Withheld);
+    response
 }
 
 /// Refuses a request without looking at its body.
@@ -142,7 +160,9 @@ impl Going {
             Way::Through(upcall, passage, ending) => {
                 Body::new(Through::new(upcall, passage, journal, ending))
             }
-            Way::Whole(whole, passage) => Body::new(Delivery::new(whole, passage, journal)),
+            Way::Whole(whole, passage) => {
+                Body::new(Delivery::new(whole, settings, passage, journal))
+            }
             Way::Stream(cleared, passage, upcall) => {
                 Body::new(Relay::new(gateway, settings, cleared, passage, upcall, journal))
             }

@@ -173,6 +173,10 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
+        if self.outcome == ExchangeOutcome::ClientGone && self.gateway.cut.is_cancelled() {
+            // Not the client went away: we did.
+            self.outcome = ExchangeOutcome::Withheld;
+        }
         let metrics = &self.gateway.metrics;
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {

@@ -215,7 +215,7 @@ fn recovery(code: Code) -> &'static str {
         }
         Code::GenerationInvalid => "Send the generation as a whole number from 0 to 2^53-1.",
         Code::RouteClosed => {
-            "Use an open route, or have the operator open this one in routes.pass."
+            "Use /v1/chat/completions (a client's base URL ends in /v1), or have the operator open this one in routes.pass."
         }
         Code::BodyTooLarge => "Send a smaller body, or have the operator raise limits.body_bytes.",
         Code::StaleAnswer => "Drop this answer: the user has moved on.",

@@ -72,6 +72,15 @@ impl Stopped {
         Stopped { refusal: Box::new(refusal), ending: Ending::Withheld }
     }
 
+    /// The proxy goes down and cannot wait for this answer. `calls_sent`: whether calls of it may be with
+    /// the client.
+    #[must_use]
+    pub(super) fn draining(calls_sent: bool) -> Self {
+        let message = "This proxy is shutting down and could not wait for the end of this answer.";
+        let refusal = Refusal::of_response(vec![plain_fault(Code::Draining, "", message)]);
+        Stopped { refusal: Box::new(refusal), ending: Ending::ClientGone { calls_sent } }
+    }
+
     /// The upstream gave no usable answer.
     #[must_use]
     pub(super) fn upstream(code: Code, message: &str) -> Self {

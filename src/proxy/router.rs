@@ -10,6 +10,10 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 const CONTROL: &str = "/guard/v1/";
 
+/// What is said of any other path; most often the base URL lacks its `/v1`.
+const CLOSED: &str = "This route is closed: it would go around the guard. Guarded is \
+    /v1/chat/completions: a client's base URL ends in /v1.";
+
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -45,7 +49,7 @@ impl Target {
             _ if path.starts_with(CONTROL) => Target::Control,
             _ if is_model(path) => only(Method::GET, Target::Models),
             _ if pass.iter().any(|open| open == path) => Target::Pass,
-            _ => Target::Closed("This route is closed: it would go around the guard.".to_owned()),
+            _ => Target::Closed(CLOSED.to_owned()),
         }
     }
 

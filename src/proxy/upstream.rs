@@ -28,6 +28,8 @@ pub(super) enum Broken {
     Timeout,
     /// The connection broke, or what came is not HTTP.
     Invalid,
+    /// An interim status or a redirect, which would lead a client around the guard.
+    NotFinal,
 }
 
 impl Broken {
@@ -37,7 +39,7 @@ impl Broken {
         match self {
             Broken::Unreachable => Code::UpstreamUnreachable,
             Broken::Timeout => Code::UpstreamTimeout,
-            Broken::Invalid => Code::UpstreamInvalid,
+            Broken::Invalid | Broken::NotFinal => Code::UpstreamInvalid,
         }
     }
 
@@ -48,8 +50,26 @@ impl Broken {
             Broken::Unreachable => "The upstream cannot be reached.",
             Broken::Timeout => "The upstream sent nothing for too long.",
             Broken::Invalid => "The upstream's answer broke off or is not an answer.",
+            Broken::NotFinal => {
+                "The upstream answered with a redirect or an interim status; upstream.url must be where it answers itself."
+            }
         }
     }
+}
+
+/// An error with all that is behind it: `tcp connect error: Connection refused (os error 111)`.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Many errors repeat what is behind them.
+        if words.last().is_none_or(|last| !last.ends_with(&text)) {
+            words.push(text);
+        }
+        next = error.source();
+    }
+    words.join(": ")
 }
 
 /// How long an upcall waits.
@@ -110,6 +130,11 @@ impl Upcall {
         match Pin::new(future).poll(cx) {
             Poll::Ready(Ok(response)) => {
                 let (parts, body) = response.into_parts();
+                if parts.status.is_informational() || parts.status.is_redirection() {
+                    self.state = State::Done;
+                    tracing::warn!(status = parts.status.as_u16(), "the upstream redirects");
+                    return Poll::Ready(Err(Broken::NotFinal));
+                }
                 self.state = State::Reading(body);
                 self.last_read = Instant::now();
                 self.timer.as_mut().reset(self.last_read + self.idle);
@@ -117,9 +142,13 @@ impl Upcall {
             }
             Poll::Ready(Err(error)) => {
                 self.state = State::Done;
+                // One line for an exchange at most, and it holds nothing of what was sent.
+                let cause = cause(&error);
                 Poll::Ready(Err(if error.is_connect() {
+                    tracing::warn!(cause, "the upstream cannot be reached");
                     Broken::Unreachable
                 } else {
+                    tracing::warn!(cause, "the upstream's answer broke off");
                     Broken::Invalid
                 }))
             }
