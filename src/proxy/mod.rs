@@ -24,6 +24,7 @@ pub mod headers;
 pub mod hold;
 pub mod identity;
 pub mod journal;
+pub mod operation;
 pub mod outbox;
 pub mod refusal;
 pub mod relay;
