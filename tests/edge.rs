@@ -55,8 +55,8 @@ async fn no_second_spelling_of_a_path_goes_around_the_guard() {
         ("POST", "/v1/responses"),
         ("GET", "/v1/chat/completions"),
         ("GET", "/v1/models/..%2fchat"),
-        ("POST", "/guard/v1/conversations/c/writes/k"),
-        ("POST", "/guard/v1/conversations/c/calls/k/start"),
+        ("GET", "/guard/v1/conversations/c/writes/k"),
+        ("POST", "/guard/v1/conversations/c/calls/k/start/"),
     ] {
         let answer = asked(&guard, method, path).await;
         assert!(answer.starts_with("HTTP/1.1 403 "), "{method} {path}: {answer}");

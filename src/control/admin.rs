@@ -1,18 +1,19 @@
-//! The admin port: metrics and probes.
+//! The admin port: metrics, probes, and what operators say about writes.
 //!
 //! It is for machines and people beside the proxy. On loopback a page in the operator's browser is the
 //! danger (DNS rebinding), so `Host` and `Origin` must be loopback names; elsewhere a token is needed. The
 //! probes tell nothing and are open.
 
+use super::writes;
 use crate::policy;
 use crate::proxy::Gateway;
 use crate::proxy::exchange;
 use crate::proxy::pool::UpBody;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::middleware::{self, Next};
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
@@ -80,11 +81,18 @@ struct Admin {
     probe: Arc<Mutex<Option<(Instant, bool)>>>,
 }
 
+impl FromRef<Admin> for Arc<Gateway> {
+    fn from_ref(admin: &Admin) -> Self {
+        Arc::clone(&admin.gateway)
+    }
+}
+
 /// The admin port's routes.
 pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
     let admin = Admin { gateway: Arc::clone(gateway), token, probe: Arc::default() };
     let guarded = Router::new()
         .route("/metrics", get(metrics))
+        .route(writes::RESOLVE, post(writes::resolve))
         .route_layer(middleware::from_fn_with_state(admin.clone(), check));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))

@@ -86,10 +86,10 @@ impl Conversation {
         let again = |call: &Call| call.started_by == Some(start.exchange);
         let place = self.place_of(&start.id, start.generation, again);
         let Some(place) = place.or_else(|| self.place(&start.id, start.generation)) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         let Some(call) = self.call_at(place) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         // A repeat gets its first number again, but never leave that is no longer given.
         let again = call.started_by == Some(start.exchange);
@@ -97,12 +97,12 @@ impl Conversation {
         if let Some(code) = ended.or((!place.current).then_some(Code::Stale))
             && step.refuses(code)
         {
-            return self.not_decided(code, &start.id);
+            return self.not_started(code, &start.id);
         }
         let generation = self.calls.get(place.seq).map_or(0, |one| one.generation);
         let proposal = self.calls.get_mut(place.seq);
         let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         if !again {
             call.started = call.started.saturating_add(1);
@@ -203,6 +203,10 @@ impl Conversation {
 
     fn not_decided(&self, code: Code, id: &str) -> Outcome {
         refusal(words::of_call(code, "tool_call_id".to_owned(), id), self.lanes.highest())
+    }
+
+    fn not_started(&self, code: Code, id: &str) -> Outcome {
+        refusal(words::not_started(code, id), self.lanes.highest())
     }
 
     /// The exchanges that are under way, for the record.

@@ -20,6 +20,31 @@ pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
     Fault { code, param, message, tool_call_id: Some(id.to_owned()), recovery }
 }
 
+/// A tool may not run for this call.
+#[must_use]
+pub(super) fn not_started(code: Code, id: &str) -> Fault {
+    let (what, recovery) = match code {
+        Code::Unmatched => (
+            "no such call was proposed in this conversation",
+            "Do not run the tool. Check the conversation id and where the call's id comes from.",
+        ),
+        Code::Duplicate => {
+            ("it is decided", "Do not run the tool again: go on from the result that you have.")
+        }
+        Code::Late => (
+            "its deadline has passed",
+            "Do not run the tool. Put the notice for timed-out calls in its result's place and go on.",
+        ),
+        _ => (
+            "it belongs to an older task, or to an attempt that was replaced",
+            "Do not run the tool: nobody waits for its result.",
+        ),
+    };
+    let message = format!("Tool call '{}' may not start: {what}.", id.escape_debug());
+    let (param, tool_call_id) = ("tool_call_id".to_owned(), Some(id.to_owned()));
+    Fault { code, param, message, tool_call_id, recovery }
+}
+
 /// The note that a human's edit of a call's arguments was allowed.
 #[must_use]
 pub(super) fn edited(pair: &Pair) -> Fault {
@@ -89,7 +114,7 @@ pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {
             shown(id)
         ),
         tool_call_id: Some(id.to_owned()),
-        recovery: "Look the write up in its service. Report its late result, or settle it by its operation key in the control API; then ask again.",
+        recovery: "Look the write up in its service. Then report its late result (POST /guard/v1/conversations/{id}/results), or say what became of it (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
     }
 }
 

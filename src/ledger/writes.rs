@@ -5,10 +5,35 @@
 
 use super::Conversation;
 use super::calls::{Call, CallState, Register, Written};
+use super::digest::{Digest, DigestKey};
 use super::event::{ExchangeId, Operation, Outcome, Proposed, Refused, Resolve, Settle};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
+
+impl Operation {
+    /// Its key, which an application gives to its business service as idempotency key: the same for the
+    /// same write in the same task, whatever its call id and attempt. `principal` and `conversation` are
+    /// the digests that the conversation is kept under.
+    #[must_use]
+    pub fn key(&self, secret: &DigestKey, principal: &Digest, conversation: &Digest) -> Digest {
+        // All parts before the last have a fixed length, so no two operations give the same bytes.
+        let mut parts = Vec::with_capacity(60 + self.tool.len());
+        parts.extend_from_slice(principal.as_bytes());
+        parts.extend_from_slice(conversation.as_bytes());
+        parts.extend_from_slice(&self.generation.to_le_bytes());
+        parts.extend_from_slice(&self.ordinal.to_le_bytes());
+        parts.extend_from_slice(self.arguments.as_bytes());
+        parts.extend_from_slice(self.tool.as_bytes());
+        secret.bytes("operation", &parts)
+    }
+}
+
+/// No write of a conversation has the operation key that was named.
+#[must_use]
+pub fn no_such_write() -> Fault {
+    words::not_resolved(Code::Unmatched)
+}
 
 impl Call {
     /// Whether it may or may not have taken effect.

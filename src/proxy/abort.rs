@@ -48,7 +48,7 @@ impl fmt::Debug for Rid {
 
 /// Where aborts go.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// The upstream's route for them.
     pub uri: Uri,
     /// `authorization` for it.

@@ -13,6 +13,7 @@ use crate::ledger::event::Ending;
 use crate::telemetry::ExchangeOutcome;
 use crate::wire::completion::Completion;
 use bytes::Bytes;
+use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,6 +29,8 @@ pub(super) struct Whole {
     pub released: Option<Released>,
     /// What was noted about it.
     pub notes: Vec<crate::guard::fault::Fault>,
+    /// The operation keys of the writes that it proposes, as a header.
+    pub operations: Option<HeaderValue>,
 }
 
 /// Reads and judges a whole response.
@@ -51,15 +54,20 @@ pub(super) async fn whole(
         })?;
         let proposal = Proposal::of(&completion);
         if completion.error && !proposal.has_calls() {
-            return Ok(Whole { body, released: None, notes: Vec::new() });
+            return Ok(Whole { body, released: None, notes: Vec::new(), operations: None });
         }
         release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
     };
     let mut notes = judged.notes().to_vec();
+    let writes = judged.writes();
     let released = judged.settle(passage, settings).await?;
+    let operations = match passage.flight() {
+        Some(flight) if writes => flight.operations().await,
+        _ => None,
+    };
     notes.extend(released.notes().iter().cloned());
     journal.spends(began.elapsed());
-    Ok(Whole { body, released: Some(released), notes })
+    Ok(Whole { body, released: Some(released), notes, operations })
 }
 
 /// Waits for the head, unless the exchange is no longer wanted first.

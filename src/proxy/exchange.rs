@@ -156,6 +156,9 @@ impl Going {
         headers::make_downward(&mut self.head.headers, unchanged);
         journal.notes(&self.notes);
         journal.stamp.passed(&mut self.head.headers, &self.notes);
+        if let Way::Whole(answer::Whole { operations: Some(value), .. }, _) = &self.way {
+            self.head.headers.insert(headers::OPERATIONS, value.clone());
+        }
         let body = match self.way {
             Way::Through(upcall, passage, ending) => {
                 Body::new(Through::new(upcall, passage, journal, ending))

@@ -6,10 +6,13 @@
 use super::abort::Rid;
 use super::flights::{CHECK_EVERY, Place};
 use super::gateway::Gateway;
+use super::operation;
 use crate::guard::fault::Code;
+use crate::ledger::calls::Proposal;
 use crate::ledger::event::{Admit, Admitted, Close, Ending, Event, Outcome, Settle, Transition};
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, StoreError};
+use http::HeaderValue;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -112,6 +115,24 @@ impl Flight {
     pub(crate) fn settle(&self, mut event: Settle) -> Applying {
         event.exchange = self.place.exchange;
         apply(&self.gateway, &self.place, Event::Settle(event))
+    }
+
+    /// The answer header with the operation keys of the writes that were registered for this exchange.
+    /// `None` as well when the store cannot be read now: the record tells them, and `start` does.
+    pub(crate) fn operations(&self) -> impl Future<Output = Option<HeaderValue>> + Send + use<> {
+        let (gateway, place) = (Arc::clone(&self.gateway), Arc::clone(&self.place));
+        async move {
+            let store = &gateway.store;
+            let conversation = store.read(&place.key).await.ok()??;
+            let of = |one: &&Proposal| one.exchange == place.exchange;
+            operation::header(conversation.calls().iter().filter(of).flat_map(|one| {
+                let writes = one.calls.iter().filter(|call| call.write);
+                writes.map(|call| {
+                    let write = call.operation(one.generation);
+                    (&*call.id, operation::key(store.digest_key(), &place.key, &write))
+                })
+            }))
+        }
     }
 
     /// Ready, once, when the exchange is no longer wanted. Never after its end was told.

@@ -17,6 +17,8 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const GENERATION: HeaderName = HeaderName::from_static("x-generation");
 const VERDICT: HeaderName = HeaderName::from_static("x-tigertally-verdict");
 const NOTES: HeaderName = HeaderName::from_static("x-tigertally-notes");
+/// The operation keys of the writes that a whole answer proposes.
+pub(super) const OPERATIONS: HeaderName = HeaderName::from_static("x-tigertally-operations");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 const IDEMPOTENCY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -81,7 +83,7 @@ pub(crate) fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
     if !keep_length {
         headers.remove(header::CONTENT_LENGTH);
     }
-    for ours in [GENERATION, VERDICT, NOTES, SHOULD_RETRY] {
+    for ours in [GENERATION, VERDICT, NOTES, OPERATIONS, SHOULD_RETRY] {
         headers.remove(ours);
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod headers;
 mod hold;
 pub(crate) mod identity;
 pub(crate) mod journal;
+pub(crate) mod operation;
 mod outbox;
 pub(crate) mod pool;
 pub(crate) mod question;

@@ -140,6 +140,12 @@ impl Judged {
         &self.notes
     }
 
+    /// Whether it proposes a write.
+    #[must_use]
+    pub(super) fn writes(&self) -> bool {
+        self.alternatives.iter().flat_map(|one| &one.calls).any(|call| call.write)
+    }
+
     /// Asks the ledger to register the calls and let the response go down.
     #[must_use]
     pub(super) fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
