@@ -242,13 +242,7 @@ impl Conversation {
     fn unknown(&self, run: &Run, rules: &Rules, judged: &mut Judgement) {
         let adopts = !self.calls.used && rules.actions.action(Code::Adopted) != Action::Refuse;
         let code = if adopts { Code::Adopted } else { Code::Unmatched };
-        // Only what is unknown is blamed, unless all ids are known, but not of one message.
-        let known = |id: &str| self.calls.with_id(id).next().is_some();
-        let scattered = run.pairs.iter().all(|pair| known(&pair.id));
         for pair in run.pairs.iter().filter(|pair| adopts || !pair.closing) {
-            if !scattered && known(&pair.id) {
-                continue;
-            }
             if judged.findings.weigh(words::about(code, pair), rules) == Action::Refuse {
                 judged.refused.push(unmatched_fact(&pair.tool));
             }

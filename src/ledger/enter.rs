@@ -50,7 +50,8 @@ impl Conversation {
 
     /// Whether every thread that counts by itself has a next generation to be over in.
     fn threads_can_end(&self) -> bool {
-        self.uses_header || self.lanes.highest_task().is_none_or(|highest| highest < LAST_GENERATION)
+        self.uses_header
+            || self.lanes.highest_task().is_none_or(|highest| highest < LAST_GENERATION)
     }
 
     /// Threads that counted by themselves are over: from here on the client counts.
