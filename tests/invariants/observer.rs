@@ -658,7 +658,7 @@ impl Observer {
             .calls_of(proposal, run)
             .iter()
             .all(|(call, asked, ..)| self.calls[*call].tool == asked.tool);
-        if !tools && !(last && open) {
+        if !(tools || last && open) {
             return self.history_apart(run, substituted, last, own);
         }
         if !last && open && (exact.is_empty() || elsewhere) {
