@@ -7,7 +7,7 @@ use super::calls::{Call, CallState, Proposal};
 use super::digest::Digest;
 use super::event::{Advance, Decide, ExchangeId, Fact, Outcome, Pair, Refused, Start};
 use super::exchanges::Exchange;
-use super::lanes::LaneKey;
+use super::lanes::{LAST_GENERATION, LaneKey};
 use super::results::{Decision, How, mismatched};
 use super::step::Step;
 use super::words;
@@ -55,6 +55,9 @@ impl Conversation {
         let asked = advance.generation.unwrap_or(current.saturating_add(1));
         if asked < current {
             return refusal(words::stale_generation(asked, current), current);
+        }
+        if asked > LAST_GENERATION {
+            return refusal(words::no_such_generation(), current);
         }
         let mut superseded = Vec::new();
         let cancelled_before = step.effects.cancel.len();

@@ -2,9 +2,10 @@
 //!
 //! Runs are matched from the last to the first, each against the newest proposal that a later run has
 //! not taken: ids repeat (`functions.x:0`), and what a model uses again later cannot touch an earlier
-//! call. What the request's own lane proposed comes before what another lane did: sub-agents under one
-//! conversation id use the same ids.
+//! call. A run that no proposal holds as a whole is judged pair by pair (`apart`). What the request's own
+//! lane proposed comes before what another lane did: sub-agents under one conversation id use the same ids.
 
+use super::apart::Claims;
 use super::calls::Proposal;
 use super::event::Run;
 use super::results::{Judge, Judgement, calls_of};
@@ -14,26 +15,28 @@ impl<'a> Judge<'a> {
     /// request is admitted.
     pub(super) fn list(&self, runs: &[Run]) -> Judgement {
         let mut out = Judgement::default();
-        let mut claimed: Vec<u64> = Vec::new();
+        let mut claims = Claims::default();
         for (at, run) in runs.iter().enumerate().rev() {
-            let found = if run.live {
-                self.find_live(run)
-            } else {
-                self.find_history(run, &claimed, at + 1 == runs.len())
-            };
+            let last = at + 1 == runs.len();
+            let found =
+                if run.live { self.find_live(run) } else { self.find_history(run, &claims, last) };
             let Some(proposal) = found else {
                 // All that it could be is taken by later runs: then it is a copy of one of them.
                 let taken = || {
                     let held = self.register.holding(&run.pairs);
-                    held.filter(|one| !run.live && claimed.contains(&one.seq))
+                    held.filter(|one| !run.live && claims.whole.contains(&one.seq))
                 };
                 let copied = taken().find(|one| same_calls(one, run)).or_else(|| taken().next());
                 if let Some(of) = copied {
                     self.copy(of, run, &mut out);
+                } else if !run.live {
+                    self.history_apart(run, last, &mut claims, &mut out);
+                } else if self.register.used {
+                    self.live_apart(run, &mut out);
                 }
                 continue;
             };
-            claimed.push(proposal.seq);
+            claims.take(proposal, run);
             if run.live {
                 self.live(proposal, run, &mut out);
             } else {
@@ -48,7 +51,9 @@ impl<'a> Judge<'a> {
     /// tools and arguments.
     fn find_live(&self, run: &Run) -> Option<&'a Proposal> {
         if let Some(seq) = self.repeat {
-            return self.register.get(seq);
+            // Of a merged run the exchange knows the newest proposal only.
+            let one = self.register.get(seq);
+            return one.filter(|one| one.choice_of(&run.pairs).is_some());
         }
         [true, false].into_iter().find_map(|own| {
             let mut held = self.holding(run, own);
@@ -60,8 +65,8 @@ impl<'a> Judge<'a> {
     /// The proposal that a run of history answers. Its identity is ids, tools and arguments; of several,
     /// one whose results are these, then one not yet answered, then the newest. By ids and tools alone
     /// only when nothing else is there: clients prune old arguments.
-    fn find_history(&self, run: &Run, claimed: &[u64], last: bool) -> Option<&'a Proposal> {
-        let free = |own| self.holding(run, own).filter(|one| !claimed.contains(&one.seq));
+    fn find_history(&self, run: &Run, claims: &Claims, last: bool) -> Option<&'a Proposal> {
+        let free = |own| self.holding(run, own).filter(|one| claims.free(one, run));
         let whole = [true, false].into_iter().find_map(|own| {
             let same = || free(own).filter(|one| same_calls(one, run));
             same()
@@ -71,7 +76,9 @@ impl<'a> Judge<'a> {
         });
         // A second copy of a run that is taken is no pruned form of another one.
         let mut held = self.register.holding(&run.pairs);
-        if whole.is_none() && held.any(|one| claimed.contains(&one.seq) && same_calls(one, run)) {
+        if whole.is_none()
+            && held.any(|one| claims.whole.contains(&one.seq) && same_calls(one, run))
+        {
             return None;
         }
         whole.or_else(|| {

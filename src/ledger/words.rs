@@ -3,7 +3,7 @@
 //! Every recovery names something that passes: nothing is stuck for ever.
 
 use super::event::Pair;
-use super::lanes::Limit;
+use super::lanes::{LAST_GENERATION, Limit};
 use crate::guard::fault::{Code, Fault, shown};
 
 /// A fault about one result of a list.
@@ -143,6 +143,18 @@ pub(super) fn stale_generation(asked: u64, current: u64) -> Fault {
         message: format!("Generation {asked} is over: the current one is {current}."),
         tool_call_id: None,
         recovery: "Drop this work: the user has moved on. New work bears the current generation or a higher one.",
+    }
+}
+
+/// `generation_invalid`: the count is at its end, or the number named is beyond it.
+#[must_use]
+pub(super) fn no_such_generation() -> Fault {
+    Fault {
+        code: Code::GenerationInvalid,
+        param: "x-generation".to_owned(),
+        message: format!("Generations end at {LAST_GENERATION}: there is none beyond it."),
+        tool_call_id: None,
+        recovery: "Go on in a new conversation, and count upwards from 0 by small steps.",
     }
 }
 
