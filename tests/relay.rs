@@ -244,13 +244,89 @@ async fn after_an_error_of_the_upstream_held_calls_are_dropped_and_the_error_pas
     let upstream = Upstream::start().await;
     let guard = guard(policy(&upstream)).await;
     let greeting = event("{\"content\":\"Hm.\"}", None);
-    let failure = "data: {\"error\": {\"message\": \"NaN in logits\", \"code\": 500}}\n\n";
+    let failures = [
+        "data: {\"error\": {\"message\": \"NaN in logits\", \"code\": 500}}\n\n",
+        "data: {\"object\":\"error\",\"message\":\"NaN in logits\",\"code\":500}\n\n",
+        "event: error\ndata: {\"message\":\"NaN in logits\"}\n\n",
+        "data: NaN in logits\r\nevent:error\r\n\r\n",
+    ];
     let usage = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{}}\n\n";
     let held = fragment(Some("call_1"), Some("get_order"), "{\"order_id\":\"A\"}");
     let done = "data: [DONE]\n\n";
-    will_write(&upstream, &[&greeting, &held, failure, &held, usage, done]);
+    for failure in failures {
+        will_write(&upstream, &[&greeting, &held, failure, &held, usage, done]);
+        let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+        assert_eq!(got, [greeting.as_str(), failure, usage, done].concat());
+    }
+    // Another name is no error.
+    let end = "event: message\n".to_owned() + &event("{}", Some("tool_calls"));
+    will_write(&upstream, &[&greeting, &held, &end, done]);
     let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
-    assert_eq!(got, [greeting.as_str(), failure, usage, done].concat());
+    assert_eq!(got, [greeting.as_str(), &held, &end, done].concat());
+}
+
+#[tokio::test]
+async fn calls_where_the_other_form_has_them_are_no_way_around() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let call = |name: &str| {
+        format!(
+            r#""tool_calls":[{{"index":0,"id":"c","type":"function","function":{{"name":"{name}","arguments":"{{\"order_id\":\"A\"}}"}}}}]"#
+        )
+    };
+    let (sound, unknown) = (call("get_order"), call("drop_table"));
+    let whole = |key: &str, calls: &str, finish: &str, more: &str| {
+        format!(
+            r#"{{"id":"x","choices":[{{"index":0,"{key}":{{{calls}}},"finish_reason":{finish}}}]{more}}}"#
+        )
+    };
+    let done = r#""tool_calls""#;
+    for (body, code) in [
+        (whole("message", &sound, done, ""), None),
+        (whole("delta", &sound, done, ""), None),
+        (whole("delta", &unknown, done, ""), Some("unknown_tool")),
+        (whole("message", &sound, r#"{"type":"abort"}"#, ""), Some("truncated_call")),
+        (whole("message", &sound, done, r#","error":{"code":500}"#), Some("truncated_call")),
+        (whole("message", &sound, done, r#","object":"error""#), Some("truncated_call")),
+        (whole("message", &sound, done, r#","error":null"#), None),
+    ] {
+        upstream.will(rig::json(&body));
+        let got = text(send(&client(), chat(&guard, &[], ask(false))).await).await;
+        match code {
+            Some(code) => assert_eq!(error(&got)["code"], code, "{body}"),
+            None => assert_eq!(got, body),
+        }
+    }
+    let end = event("{}", Some("stop"));
+    for calls in [&sound, &unknown] {
+        let chunk = format!("data: {}\n\n", whole("message", calls, "null", ""));
+        will_write(&upstream, &[&chunk, &end, "data: [DONE]\n\n"]);
+        let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+        assert!(got.contains("broken_stream") && !got.contains("order_id"), "{got}");
+    }
+    let chunk = format!("data: {}\n\n", whole("message", r#""tool_calls":[]"#, "null", ""));
+    will_write(&upstream, &[&chunk, &end]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert_eq!(got, chunk + &end);
+}
+
+#[tokio::test]
+async fn a_torn_event_behind_a_split_line_end_is_judged() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let end = event("{}", Some("stop")).trim_end().to_owned() + "\r\n\r";
+    let torn = fragment(Some("c"), Some("drop_table"), "{}").trim_end().to_owned();
+    let feed = upstream.will_stream();
+    let mut body = send(&client(), chat(&guard, &[], ask(true))).await.into_body();
+    feed.send(Bytes::from(end.clone())).unwrap();
+    assert_eq!(next(&mut body).await.unwrap(), end);
+    feed.send(Bytes::from(format!("\n{torn}"))).unwrap();
+    drop(feed);
+    let mut got = String::new();
+    while let Some(bytes) = next(&mut body).await {
+        got.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    assert!(got.contains("broken_stream") && !got.contains("drop_table"), "{got}");
 }
 
 #[tokio::test]
@@ -297,14 +373,21 @@ async fn what_is_not_an_answer_is_told_as_the_upstreams_fault() {
     let mut policy = policy(&upstream);
     policy.upstream.first_byte_timeout = std::time::Duration::from_millis(50);
     let guard = guard(policy.clone()).await;
-    upstream.will(Answer::Whole {
-        status: 200,
-        headers: vec![("content-type", "text/html")],
-        body: Bytes::from("<html>"),
-    });
-    let response = send(&client(), chat(&guard, &[], ask(false))).await;
-    assert_eq!(response.status(), 502);
-    assert_eq!(error(&text(response).await)["code"], "upstream_invalid");
+    for headers in [
+        vec![("content-type", "text/html")],
+        vec![],
+        vec![("content-type", "application/json"), ("content-encoding", "gzip")],
+    ] {
+        let body = Bytes::from(ANSWER);
+        upstream.will(Answer::Whole { status: 200, headers: headers.clone(), body });
+        let response = send(&client(), chat(&guard, &[], ask(false))).await;
+        assert_eq!(response.status(), 502, "{headers:?}");
+        assert_eq!(error(&text(response).await)["code"], "upstream_invalid", "{headers:?}");
+    }
+    let headers =
+        vec![("content-type", "application/json;charset=UTF-8"), ("content-encoding", "identity")];
+    upstream.will(Answer::Whole { status: 200, headers, body: Bytes::from(ANSWER) });
+    assert_eq!(send(&client(), chat(&guard, &[], ask(false))).await.status(), 200);
     upstream.will(Answer::Silence);
     let response = send(&client(), chat(&guard, &[], ask(false))).await;
     assert_eq!(response.status(), 504);
@@ -402,4 +485,34 @@ async fn headers_are_cleaned_both_ways() {
     for stripped in ["x-data-parallel-rank", "x-sglext-a", "x-override-b"] {
         assert!(!headers.contains_key(stripped), "{stripped}");
     }
+}
+
+#[tokio::test]
+async fn a_torn_event_after_the_end_of_the_answer_is_dropped_and_the_answer_stands() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let answer = event("{\"content\":\"It is shipped.\"}", Some("stop"));
+    for (conversation, last) in [
+        ("a", "data: {\"id\":\"x\",\"choices\":[{\"ind"),
+        ("b", "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"total"),
+        ("c", "data: [DO"),
+    ] {
+        will_write(&upstream, &[&answer, last]);
+        let headers = [("x-conversation-id", conversation)];
+        let got = text(send(&client(), chat(&guard, &headers, ask(true))).await).await;
+        assert_eq!(got, answer, "{last}");
+        let url = format!("http://{}/guard/v1/conversations/{conversation}", guard.client_addr);
+        let record = http::Request::get(url).body(Default::default()).unwrap();
+        let record = text(send(&client(), record).await).await;
+        assert!(record.contains("\"state\":\"delivered\""), "{record}");
+    }
+    // Whole JSON that only lacks its blank line is looked at as ever.
+    let call = fragment(Some("call_1"), Some("get_order"), "{}");
+    will_write(&upstream, &[&answer, call.trim_end()]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert!(got.contains("broken_stream") && !got.contains("call_1"), "{got}");
+    let usage = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"total_tokens\":3}}";
+    will_write(&upstream, &[&answer, usage]);
+    let got = text(send(&client(), chat(&guard, &[], ask(true))).await).await;
+    assert_eq!(got, answer.clone() + usage);
 }

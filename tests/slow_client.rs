@@ -60,7 +60,7 @@ fn ends_with(bytes: &[u8], text: &str) -> bool {
 async fn a_client_that_pauses_longer_than_a_lease_still_gets_its_answer() {
     let upstream = Upstream::start().await;
     let mut policy = policy(&upstream);
-    let lease = Millis(1500);
+    let lease = Millis(2500);
     policy.ledger = Arc::new(Rules { lease, ..Rules::clone(&policy.ledger) });
     let guard = guard(policy).await;
     let feed = upstream.will_stream();
@@ -74,7 +74,7 @@ async fn a_client_that_pauses_longer_than_a_lease_still_gets_its_answer() {
     drop(feed);
     next(&mut body).await.unwrap();
     // The pause itself, not a wait for something.
-    tokio::time::sleep(Duration::from_millis(2 * lease.0)).await;
+    tokio::time::sleep(Duration::from_millis(lease.0 + 1500)).await;
     assert_eq!(record(&guard).await["exchanges"][0]["state"], "in_flight");
     assert!(ends_with(&rest(&mut body).await, "data: [DONE]\n\n"));
     assert_eq!(record(&guard).await["exchanges"][0]["state"], "delivered");
@@ -137,4 +137,63 @@ async fn advance_once_nothing_moves(guard: &Running) {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let advanced = advance(guard).await;
     assert!(advanced.contains("\"cancelled_exchanges\":1"), "{advanced}");
+}
+
+/// A whole answer that its client never got is not delivered, so asking again is no duplicate; one that it
+/// got is.
+#[tokio::test]
+async fn a_whole_answer_that_was_not_read_may_be_asked_for_again() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let text_of = |bytes: usize| {
+        let words = "t".repeat(bytes);
+        format!(
+            r#"{{"id":"x","choices":[{{"index":0,"message":{{"role":"assistant","content":"{words}"}},"finish_reason":"stop"}}]}}"#
+        )
+    };
+    let headers = [("x-conversation-id", "c")];
+    upstream.will(rig::json(&text_of(2 * LARGE)));
+    let mut body = send(&client(), chat(&guard, &headers, ask(false))).await.into_body();
+    next(&mut body).await.unwrap();
+    assert_eq!(record(&guard).await["exchanges"][0]["state"], "settled");
+    drop(body);
+    rig::within(async {
+        while record(&guard).await["exchanges"][0]["state"] == "settled" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_ne!(record(&guard).await["exchanges"][0]["state"], "delivered");
+    let wanted = text_of(3 * PIECE);
+    upstream.will(rig::json(&wanted));
+    let again = send(&client(), chat(&guard, &headers, ask(false))).await;
+    assert_eq!(text(again).await, wanted);
+    let exchanges = record(&guard).await["exchanges"].clone();
+    assert_eq!(exchanges.as_array().unwrap().last().unwrap()["state"], "delivered");
+}
+
+#[tokio::test]
+async fn a_whole_answer_breaks_off_when_the_user_moves_on() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let headers = [("x-conversation-id", "c")];
+    let words = "t".repeat(2 * LARGE);
+    upstream.will(rig::json(&format!(
+        r#"{{"id":"x","choices":[{{"index":0,"message":{{"role":"assistant","content":"{words}"}},"finish_reason":"stop"}}]}}"#
+    )));
+    let mut body = send(&client(), chat(&guard, &headers, ask(false))).await.into_body();
+    next(&mut body).await.unwrap();
+    let advanced = advance(&guard).await;
+    assert!(advanced.contains("\"cancelled_exchanges\":1"), "{advanced}");
+    let broke = rig::within(async {
+        loop {
+            match http_body_util::BodyExt::frame(&mut body).await {
+                None => return false,
+                Some(Err(_)) => return true,
+                Some(Ok(_)) => {}
+            }
+        }
+    })
+    .await;
+    assert!(broke);
 }

@@ -36,6 +36,54 @@ async fn control(guard: &Running, method: &str, path: &str, body: &str) -> (u16,
 }
 
 #[tokio::test]
+async fn echoes_and_closings_are_read_in_every_form_of_content() {
+    let upstream = Upstream::start().await;
+    let mut policy = policy(&upstream);
+    let tool = tigertally::policy::Tool { echo: vec!["order_id".into()], ..Default::default() };
+    policy.tools.each.insert("get_order".into(), tool);
+    let closing = serde_json::to_string(&policy.notices.timeout).unwrap();
+    let guard = guard(policy).await;
+    let quoted = |text: &str| serde_json::to_string(text).unwrap();
+    let part = |text: &str| format!(r#"{{"type":"text","text":{}}}"#, quoted(text));
+    let forms = |id: &str| {
+        let object = format!(r#"{{"order_id":"{id}","state":"shipped"}}"#);
+        let (head, tail) = object.split_at(9);
+        [
+            quoted(&object),
+            quoted(&format!("\u{feff}{object}")),
+            quoted(&format!(" \n{object}")),
+            format!("[{}]", part(&object)),
+            format!("[{},{}]", part(head), part(tail)),
+            object.clone(),
+        ]
+    };
+    let right = forms("A").map(|content| (content, 200));
+    let wrong = forms("B").map(|content| (content, 422));
+    let others = [
+        (closing.clone(), 200),
+        (format!(r#"[{{"type":"text","text":{closing}}}]"#), 200),
+        (quoted("shipped"), 200),
+        (r#"[{"type":"image_url","image_url":{"url":"x"}}]"#.to_owned(), 200),
+    ];
+    for (at, (content, status)) in right.into_iter().chain(wrong).chain(others).enumerate() {
+        let name = format!("c{at}");
+        let headers = [("x-conversation-id", name.as_str()), ("x-generation", "1")];
+        upstream.will(rig::json(CALL));
+        let opened = send(&client(), chat(&guard, &headers, ask(false))).await;
+        assert_eq!(text(opened).await, CALL);
+        let body = continuation("RESULT").replace("\"RESULT\"", &content);
+        if status == 200 {
+            upstream.will(rig::json(ANSWER));
+        }
+        let answered = send(&client(), chat(&guard, &headers, body)).await;
+        assert_eq!(answered.status(), status, "{content}");
+        if status == 422 {
+            assert_eq!(error(&text(answered).await)["code"], "mismatch", "{content}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn one_task_goes_round_and_its_result_counts_once() {
     let upstream = Upstream::start().await;
     let guard = guard(policy(&upstream)).await;

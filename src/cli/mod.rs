@@ -23,13 +23,16 @@ pub const UNUSABLE: u8 = 2;
 pub fn main() -> ExitCode {
     // Help, version and wrong flags end the program here, with 0 or 2.
     match CommandLine::parse().command {
-        Command::Serve(serve) => match policy::load(serve.sources(environment())) {
-            Ok(policy) => serve::run(policy),
-            Err(problems) => {
-                tell(&problems);
-                ExitCode::from(UNUSABLE)
+        Command::Serve(serve) => {
+            let sources = serve.sources(environment());
+            match policy::load(sources.clone()) {
+                Ok(policy) => serve::run(policy, &sources),
+                Err(problems) => {
+                    tell(&problems);
+                    ExitCode::from(UNUSABLE)
+                }
             }
-        },
+        }
         Command::Demo { keep } => demo::run(keep),
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),

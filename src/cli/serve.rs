@@ -1,10 +1,11 @@
 //! `tigertally serve`: the proxy until a signal says otherwise.
 
+use super::tell;
 use crate::control;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
-use crate::policy::{Policy, StoreKind};
-use crate::proxy::{Flights, Running, StartError};
+use crate::policy::{self, Policy, Sources, StoreKind};
+use crate::proxy::{Flights, Gateway, Running, StartError};
 use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
 use crate::store::{ConversationKey, Listener, Store};
@@ -12,12 +13,14 @@ use crate::telemetry::{Metrics, logs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Serves until SIGTERM or SIGINT, then goes down in good order.
+/// Serves until SIGTERM or SIGINT, then goes down in good order. On SIGHUP `sources`, which gave `policy`,
+/// are read again.
 #[must_use]
-pub fn run(policy: Policy) -> ExitCode {
-    if logs::init(policy.log_format).is_err() {
+pub fn run(policy: Policy, sources: &Sources) -> ExitCode {
+    if let Err(error) = logs::init(policy.log_format) {
+        tell(&format_args!("tigertally: logs cannot be written: {error}"));
         return ExitCode::FAILURE;
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -27,10 +30,10 @@ pub fn run(policy: Policy) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(serve(policy)) {
+    match runtime.block_on(serve(policy, sources)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            tracing::warn!("exchanges were cut off at the end of limits.drain_timeout");
+            tracing::warn!("exchanges were cut off: limits.drain_timeout, or a second signal");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -40,11 +43,11 @@ pub fn run(policy: Policy) -> ExitCode {
     }
 }
 
-async fn serve(policy: Policy) -> Result<bool, StartError> {
-    let listening = |source| StartError::Listen { address: policy.listen, source };
-    // Before the ports open, so that no signal is missed.
-    let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(listening)?;
+async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
+    // Before the ports open, so that no signal is missed. Each is heard until the process ends.
+    let listened = |kind| signal(kind).map_err(StartError::Signals);
+    let mut hangup = listened(SignalKind::hangup())?;
+    let mut ends = [listened(SignalKind::terminate())?, listened(SignalKind::interrupt())?];
     let open = open_routes(&policy);
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;
@@ -65,14 +68,48 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
     if insecure {
         tracing::warn!("others can reach the client port and nobody proves who they are");
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            () = any(&mut ends) => break,
+            _ = hangup.recv() => reload(running.gateway(), sources),
+        }
     }
     tracing::info!("draining");
-    let drained = running.shutdown().await;
+    let drained = running.shutdown_unless(any(&mut ends)).await;
     tracing::info!(drained, "stopped");
     Ok(drained)
+}
+
+/// Waits for one of both.
+async fn any([one, other]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+}
+
+/// Reads the configuration again and puts it in force, or says why not. Reads files: on the thread that
+/// waits for signals, which serves nobody.
+fn reload(gateway: &Gateway, sources: &Sources) {
+    match policy::load(sources.clone()) {
+        Err(problems) => {
+            for problem in problems.iter() {
+                tracing::error!(%problem, "the configuration stays as it was");
+            }
+        }
+        Ok(policy) => match gateway.reload(policy) {
+            Err(problem) => tracing::error!(%problem, "the configuration stays as it was"),
+            Ok(kept) => {
+                if !kept.is_empty() {
+                    tracing::warn!(
+                        keys = kept.join(" "),
+                        "these need a restart and stay as they were"
+                    );
+                }
+                tracing::info!("the configuration was read again");
+            }
+        },
+    }
 }
 
 /// Starts the whole product in this process, on the runtime that calls it: for `serve`, the demo and tests.

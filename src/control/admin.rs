@@ -1,18 +1,19 @@
-//! The admin port: metrics and probes.
+//! The admin port: metrics, probes, and what operators say about writes.
 //!
 //! It is for machines and people beside the proxy. On loopback a page in the operator's browser is the
 //! danger (DNS rebinding), so `Host` and `Origin` must be loopback names; elsewhere a token is needed. The
 //! probes tell nothing and are open.
 
+use super::writes;
 use crate::policy;
 use crate::proxy::Gateway;
-use crate::proxy::splice::Segments;
-use crate::proxy::upstream::UpBody;
+use crate::proxy::exchange;
+use crate::proxy::pool::UpBody;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::middleware::{self, Next};
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
@@ -80,11 +81,18 @@ struct Admin {
     probe: Arc<Mutex<Option<(Instant, bool)>>>,
 }
 
+impl FromRef<Admin> for Arc<Gateway> {
+    fn from_ref(admin: &Admin) -> Self {
+        Arc::clone(&admin.gateway)
+    }
+}
+
 /// The admin port's routes.
 pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
     let admin = Admin { gateway: Arc::clone(gateway), token, probe: Arc::default() };
     let guarded = Router::new()
         .route("/metrics", get(metrics))
+        .route(writes::RESOLVE, post(writes::resolve))
         .route_layer(middleware::from_fn_with_state(admin.clone(), check));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
@@ -122,13 +130,8 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
     let body = json!({
         "ready": ready, "store": store, "upstream": upstream, "draining": draining,
     });
-    let mut response = Response::new(Body::from(body.to_string()));
-    if !ready {
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    }
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    exchange::json(status, body.to_string())
 }
 
 impl Admin {
@@ -151,8 +154,7 @@ impl Admin {
     }
 
     async fn probe(&self, uri: Uri, key: Option<&HeaderValue>) -> bool {
-        let empty = UpBody::Judged(Segments::new(&Bytes::new(), Vec::new()));
-        let mut request = http::Request::new(empty);
+        let mut request = http::Request::new(UpBody::whole(&Bytes::new()));
         *request.uri_mut() = uri;
         if let Some(key) = key {
             request.headers_mut().insert(header::AUTHORIZATION, key.clone());

@@ -1,31 +1,26 @@
 //! The control API for applications: tell that the user moved on, decide on a result when it comes back,
 //! read and forget a conversation. Same credentials and same verdicts as the guarded route.
 
-use super::record;
-use crate::guard::fault::Code;
-use crate::ledger::digest::Digest;
-use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome, Refused, Transition};
-use crate::policy::Policy;
+use super::question::{
+    Asked, Named, Question, answer, check_generation, named, no_body, read_json, refused,
+    unexpected,
+};
+use super::{calls, record, writes};
+use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome};
 use crate::proxy::Gateway;
-use crate::proxy::admission::{conversation_key, echoes, result_content, store_failed};
-use crate::proxy::exchange;
-use crate::proxy::headers::MAX_GENERATION;
-use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
+use crate::proxy::question::Content;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::router::Target;
-use crate::store::ConversationKey;
-use crate::telemetry::{ExchangeOutcome, Route};
+use crate::telemetry::Route;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::routing::{get, post};
-use http::{HeaderValue, Response, header};
-use http_body_util::{BodyExt, Limited};
+use http::Response;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The routes under `/guard/v1/`.
@@ -34,83 +29,39 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
     Router::new()
         .route(&format!("{base}/generation"), post(advance))
         .route(&format!("{base}/results"), post(decide))
+        .route(calls::START, post(calls::start))
+        .route(writes::RESOLVE, post(writes::resolve))
         .route(base, get(read).delete(forget))
         .fallback(closed)
         .method_not_allowed_fallback(closed)
         .with_state(Arc::clone(gateway))
 }
 
-type Asked = Result<(Value, Option<u64>), Box<Refusal>>;
-
-/// One question under way.
-struct Call<'a> {
-    gateway: &'a Gateway,
-    policy: &'a Policy,
-    key: ConversationKey,
-}
-
-impl<'a> Call<'a> {
-    fn new(gateway: &'a Gateway, policy: &'a Policy, id: &str) -> Result<Self, Box<Refusal>> {
-        if id.is_empty() || id.len() > 256 || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Box::new(Refusal::plain(
-                Code::ConversationInvalid,
-                "A conversation's id is 1 to 256 visible ASCII characters.",
-            )));
-        }
-        if gateway.is_draining() {
-            return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
-        }
-        let key = conversation_key(gateway.store().digest_key(), &Principal::anonymous(), id);
-        Ok(Call { gateway, policy, key })
-    }
-
-    async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
-        let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
-        applied
-            .map(|Transition { outcome, .. }| outcome)
-            .map_err(|error| Box::new(store_failed(&error)))
-    }
-
-    fn digest_of(&self, idempotency_key: Option<Vec<u8>>) -> Option<Digest> {
-        let key = self.gateway.store().digest_key();
-        idempotency_key.map(|text| key.bytes("idempotency", &text))
-    }
-}
-
-fn refused(refused: Refused) -> Box<Refusal> {
-    let mut refusal = Refusal::of_request(refused.faults);
-    refusal.notes = refused.notes;
-    refusal.generation = refused.generation;
-    Box::new(refusal)
-}
-
-fn unexpected() -> Box<Refusal> {
-    Box::new(Refusal::plain(Code::StoreUnavailable, "The store answered something else."))
-}
-
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AdvanceBody {
     generation: Option<u64>,
 }
 
 async fn advance(
     State(gateway): State<Arc<Gateway>>,
-    Path(id): Path<String>,
+    path: Named<String>,
     request: Request,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
+        let id = named(path)?;
         let key = idempotency_key(&request);
         let body: AdvanceBody = read_json(request, &settings.policy).await?.unwrap_or_default();
         check_generation(body.generation)?;
-        let call = Call::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &id)?;
         let event = Advance {
             exchange: journal.exchange(),
             generation: body.generation,
-            idempotency: call.digest_of(key),
+            idempotency: question.digest_of(key),
         };
-        match call.apply(Event::Advance(event)).await? {
+        match question.apply(Event::Advance(event)).await? {
             Outcome::Advanced { generation, superseded, cancelled } => Ok((
                 json!({
                     "generation": generation,
@@ -128,6 +79,7 @@ async fn advance(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ResultBody {
     generation: u64,
     tool_call_id: String,
@@ -138,20 +90,19 @@ struct ResultBody {
 
 async fn decide(
     State(gateway): State<Arc<Gateway>>,
-    Path(id): Path<String>,
+    path: Named<String>,
     request: Request,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
+        let id = named(path)?;
         let key = idempotency_key(&request);
-        let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(|| {
-            Box::new(Refusal::plain(Code::BodyInvalid, "The body must be a JSON object."))
-        })?;
+        let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
         check_generation(Some(body.generation))?;
-        let call = Call::new(&gateway, &settings.policy, &id)?;
-        let event = question(&call, &settings.closings, &body, journal.exchange(), key).await?;
-        match call.apply(Event::Decide(event)).await? {
+        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
+        match question.apply(Event::Decide(event)).await? {
             Outcome::Accepted { .. } => Ok((
                 json!({
                     "verdict": "accepted",
@@ -176,55 +127,49 @@ fn idempotency_key(request: &Request) -> Option<Vec<u8>> {
 }
 
 /// The same digests that the later continuation will give.
-async fn question(
-    call: &Call<'_>,
+async fn told(
+    question: &Question<'_>,
     closings: &std::collections::HashSet<String>,
     body: &ResultBody,
     exchange: ExchangeId,
     idempotency: Option<Vec<u8>>,
 ) -> Result<Decide, Box<Refusal>> {
-    let key = call.gateway.store().digest_key();
-    let raw = body.content.get();
-    let content = result_content(raw);
+    let key = question.digest_key();
     let mut declared = None;
-    if content.is_some() && !call.policy.tools.each.is_empty() {
-        let known = call.gateway.store().read(&call.key).await;
-        let known = known.map_err(|error| Box::new(store_failed(&error)))?;
-        let tool = known.and_then(|conversation| {
+    if !question.policy.tools.each.is_empty() {
+        let tool = question.conversation().await?.and_then(|conversation| {
             let proposal = conversation.calls().with_id(&body.tool_call_id).next()?;
             let at = proposal.call(&body.tool_call_id, None)?;
             proposal.calls.get(at).map(|call| call.tool.clone())
         });
-        declared = tool.and_then(|tool| call.policy.tools.each.get(&*tool));
+        declared = tool.and_then(|tool| question.policy.tools.each.get(&*tool));
     }
+    let content = Content::read(key, body.content.get(), closings, declared);
     Ok(Decide {
         exchange,
         generation: body.generation,
         id: body.tool_call_id.as_str().into(),
         name: body.name.as_deref().map(Into::into),
-        result: key.json("result", raw),
-        closing: content.as_deref().is_some_and(|text| closings.contains(text)),
-        echoes: match (&content, declared) {
-            (Some(content), Some(tool)) => echoes(key, content, &tool.echo),
-            _ => Vec::new(),
-        },
+        result: content.result,
+        closing: content.closing,
+        echoes: content.echoes,
         attempt: body.attempt,
-        idempotency: call.digest_of(idempotency),
+        idempotency: question.digest_of(idempotency),
     })
 }
 
 async fn read(
     State(gateway): State<Arc<Gateway>>,
-    Path(id): Path<String>,
+    path: Named<String>,
     request: Request,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
-        let call = Call::new(&gateway, &settings.policy, &id)?;
-        let known = gateway.store().read(&call.key).await;
-        let known = known.map_err(|error| Box::new(store_failed(&error)))?;
-        Ok((record::of(&id, known.as_ref()), None))
+        let id = named(path)?;
+        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let known = question.conversation().await?;
+        Ok((record::of(&id, known.as_ref(), |write| question.operation_key(write)), None))
     }
     .await;
     answer(asked, &mut journal)
@@ -232,15 +177,14 @@ async fn read(
 
 async fn forget(
     State(gateway): State<Arc<Gateway>>,
-    Path(id): Path<String>,
+    path: Named<String>,
     request: Request,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
-        let call = Call::new(&gateway, &settings.policy, &id)?;
-        let removed = gateway.store().remove(&call.key).await;
-        let removed = removed.map_err(|error| Box::new(store_failed(&error)))?;
+        let id = named(path)?;
+        let removed = Question::new(&gateway, &settings.policy, &id)?.forget().await?;
         Ok((json!({ "conversation": id, "forgotten": removed }), None))
     }
     .await;
@@ -251,67 +195,4 @@ async fn closed(State(gateway): State<Arc<Gateway>>, request: Request) -> Respon
     let mut journal = Journal::open(&gateway, Route::Closed, request.headers());
     let refusal = Target::closed("The control API has no such call.".to_owned());
     answer(Err(Box::new(refusal)), &mut journal)
-}
-
-fn answer(asked: Asked, journal: &mut Journal) -> Response<Body> {
-    match asked {
-        Err(refusal) => exchange::refuse(&refusal, journal),
-        Ok((value, generation)) => {
-            journal.stamp.generation = generation;
-            journal.ends(ExchangeOutcome::Delivered);
-            journal.answers(http::StatusCode::OK);
-            let mut response = Response::new(Body::from(value.to_string()));
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            journal.stamp.passed(headers, &[]);
-            response
-        }
-    }
-}
-
-fn check_generation(generation: Option<u64>) -> Result<(), Box<Refusal>> {
-    if generation.is_none_or(|number| number <= MAX_GENERATION) {
-        return Ok(());
-    }
-    Err(Box::new(Refusal::at(
-        Code::GenerationInvalid,
-        "generation",
-        "The generation must be a whole number from 0 to 2^53-1.",
-    )))
-}
-
-/// Reads a small JSON object; `None` when there is no body.
-async fn read_json<T: DeserializeOwned>(
-    request: Request,
-    policy: &Policy,
-) -> Result<Option<T>, Box<Refusal>> {
-    let limits = &policy.limits;
-    let limited = Limited::new(request.into_body(), limits.body_bytes);
-    let collected = tokio::time::timeout(limits.header_read_timeout, limited.collect()).await;
-    let bytes = match collected {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(Box::new(Refusal::plain(
-                Code::BodyTooLarge,
-                format!("The body is larger than {} bytes (limits.body_bytes).", limits.body_bytes),
-            )));
-        }
-        Ok(Err(_)) | Err(_) => {
-            return Err(Box::new(Refusal::plain(Code::BodyInvalid, "The body did not arrive.")));
-        }
-    };
-    if bytes.trim_ascii().is_empty() {
-        return Ok(None);
-    }
-    // The parser's own words could quote a value, so only the place is told.
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-        Box::new(Refusal::plain(
-            Code::BodyInvalid,
-            format!(
-                "The body is not what this call takes (line {}, column {}).",
-                error.line(),
-                error.column()
-            ),
-        ))
-    })
 }

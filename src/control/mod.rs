@@ -4,8 +4,12 @@
 //! [`start`] puts the whole product together: the proxy with both of them.
 
 pub mod admin;
+mod calls;
 pub mod conversations;
+mod moment;
+mod question;
 mod record;
+mod writes;
 
 use crate::policy::Policy;
 use crate::proxy::{Flights, Gateway, Running, StartError, Surfaces};

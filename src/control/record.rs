@@ -1,14 +1,21 @@
 //! The record of a conversation as the control API tells it: ids, states and times, no contents.
 
+use super::moment::rfc3339;
 use crate::ledger::Conversation;
-use crate::ledger::calls::CallState;
-use crate::ledger::event::Millis;
+use crate::ledger::calls::{Call, CallState, Written};
+use crate::ledger::digest::Digest;
+use crate::ledger::event::Operation;
 use crate::ledger::exchanges::{FlightState, Kind};
 use crate::ledger::lanes::LaneKey;
 use serde_json::{Value, json};
 
-/// The record of the conversation that the client calls `id`; of none, an empty one.
-pub(super) fn of(id: &str, conversation: Option<&Conversation>) -> Value {
+/// The record of the conversation that the client calls `id`; of none, an empty one. `key` makes a write's
+/// operation key.
+pub(super) fn of(
+    id: &str,
+    conversation: Option<&Conversation>,
+    key: impl Fn(&Operation) -> Digest,
+) -> Value {
     let Some(conversation) = conversation else {
         return json!({
             "conversation": id, "known": false, "generations": [], "exchanges": [], "calls": [],
@@ -22,7 +29,7 @@ pub(super) fn of(id: &str, conversation: Option<&Conversation>) -> Value {
                 "lane": lane.number,
                 "by_header": lane.key == LaneKey::Header,
                 "generation": lane.task.generation,
-                "started_at": lane.task.started.0,
+                "started_at": rfc3339(lane.task.started),
                 "model_calls": lane.task.model_calls,
                 "outcome": lane.task.ended.map(|outcome| outcome.as_str()),
             })
@@ -34,7 +41,7 @@ pub(super) fn of(id: &str, conversation: Option<&Conversation>) -> Value {
         "generation": conversation.lanes().highest(),
         "generations": generations,
         "exchanges": exchanges(conversation),
-        "calls": calls(conversation),
+        "calls": calls(conversation, &key),
     })
 }
 
@@ -66,22 +73,13 @@ fn exchanges(conversation: &Conversation) -> Vec<Value> {
         .collect()
 }
 
-fn calls(conversation: &Conversation) -> Vec<Value> {
-    let at = |time: Option<Millis>| time.map(|millis| millis.0);
+fn calls(conversation: &Conversation, key: &impl Fn(&Operation) -> Digest) -> Vec<Value> {
     conversation
         .calls()
         .iter()
         .flat_map(|proposal| proposal.calls.iter().map(move |call| (proposal, call)))
         .map(|(proposal, call)| {
-            let state = match call.state {
-                CallState::Open => "open",
-                CallState::Accepted(_) => "accepted",
-                CallState::Closed(_) => "closed",
-                CallState::TimedOut => "timed_out",
-                CallState::Superseded => "superseded",
-                CallState::Replaced => "replaced",
-                CallState::Unchosen => "unchosen",
-            };
+            let operation = call.write.then(|| key(&call.operation(proposal.generation)));
             json!({
                 "tool_call_id": call.id,
                 "tool": call.tool,
@@ -90,12 +88,38 @@ fn calls(conversation: &Conversation) -> Vec<Value> {
                 "exchange": proposal.exchange.to_string(),
                 "choice": call.choice,
                 "arguments_digest": call.arguments.to_string(),
-                "state": state,
+                "state": state(call),
                 "forced": proposal.forced || call.forced.is_some(),
-                "registered_at": call.registered.0,
-                "deadline_at": at(call.deadline),
-                "ended_at": at(call.ended),
+                "attempts_started": call.started,
+                "write": call.write,
+                "operation_key": operation.map(|key| key.to_string()),
+                "outcome_unknown": call.unknown_write(),
+                "outcome": call.written.map(outcome),
+                "registered_at": rfc3339(call.registered),
+                "deadline_at": call.deadline.map(rfc3339),
+                "ended_at": call.ended.map(rfc3339),
             })
         })
         .collect()
+}
+
+fn state(call: &Call) -> &'static str {
+    match call.state {
+        CallState::Open => "open",
+        CallState::Accepted(_) => "accepted",
+        CallState::Closed(_) => "closed",
+        CallState::TimedOut => "timed_out",
+        CallState::Superseded => "superseded",
+        CallState::Replaced => "replaced",
+        CallState::Unchosen => "unchosen",
+    }
+}
+
+fn outcome(written: Written) -> &'static str {
+    match written {
+        Written::Withdrawn => "withdrawn",
+        Written::Reported => "reported",
+        Written::Applied => "applied",
+        Written::NotApplied => "not_applied",
+    }
 }

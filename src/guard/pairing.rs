@@ -12,10 +12,10 @@
 mod wording;
 
 use super::arguments::arguments_object;
-use super::fault::{Code, Fault};
+use super::fault::{Code, Fault, Faults};
 use super::slots::Slots;
 use crate::wire::json::Field;
-use crate::wire::request::{ChatRequest, Message, ToolCall};
+use crate::wire::request::{ChatRequest, Message, Role, ToolCall};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub struct Run {
     /// (index of the call in it, index of the message that answers it), in the order of the answers.
     /// Holds sound pairs only: an id that two calls share pairs with nothing, a second result is left out.
     pub pairs: Vec<(usize, usize)>,
-    /// Whether the model has not used its results yet: it is the last run, and nothing but system and
-    /// developer messages follow it. A run that such a message cut short is not live.
+    /// Whether the model has not used its results yet: it is the last run, and nothing but
+    /// instructing messages (system, developer, root) follow it. A run that such a message cut short is not live.
     pub live: bool,
 }
 
@@ -46,37 +46,17 @@ pub struct Pairing {
 pub fn judge(request: &ChatRequest<'_>) -> Pairing {
     let mut walk = Walk { max_depth: request.max_depth, ..Walk::default() };
     for (index, message) in request.messages.iter().enumerate() {
-        match role(message) {
+        match message.role {
             Role::Tool => walk.result(index, message),
             Role::Assistant if !message.tool_calls.is_empty() => walk.proposal(index, message),
-            Role::Instruction => walk.close(index),
-            Role::Assistant | Role::Other => {
+            Role::System | Role::Developer | Role::Root => walk.close(index),
+            Role::Assistant | Role::User | Role::Other => {
                 walk.close(index);
                 walk.settle();
             }
         }
     }
     walk.finish(request.messages.len())
-}
-
-/// A role, as far as pairing goes.
-enum Role {
-    Assistant,
-    Tool,
-    /// `system`, `developer`: neither the user's word nor the model's.
-    Instruction,
-    /// `user`, legacy `function`, anything unknown, or no role at all.
-    Other,
-}
-
-fn role(message: &Message<'_>) -> Role {
-    let Field::Text(role) = message.role else { return Role::Other };
-    match &*role.decode() {
-        "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
-        "system" | "developer" => Role::Instruction,
-        _ => Role::Other,
-    }
 }
 
 /// The walk over the list.
@@ -137,13 +117,15 @@ impl<'a> Walk<'a> {
         let Some(slot) = latest.slots.find(&id) else {
             let assistant = latest.run.assistant;
             let fault = || wording::unknown_result_id(index, assistant, &id);
-            return self.faults.add(Code::UnknownResultId, fault);
+            self.faults.add(Code::UnknownResultId, fault);
+            return;
         };
         slot.answers += 1;
         if slot.answers > slot.calls {
             let first = slot.answered_by;
             let fault = || wording::repeated_result(index, first, &id);
-            return self.faults.add(Code::RepeatedResult, fault);
+            self.faults.add(Code::RepeatedResult, fault);
+            return;
         }
         if slot.answers == 1 {
             slot.answered_by = index;
@@ -181,7 +163,7 @@ impl<'a> Walk<'a> {
             latest.run.live = live;
             self.runs.push(latest.run);
         }
-        Pairing { runs: self.runs, faults: self.faults.list }
+        Pairing { runs: self.runs, faults: self.faults.into_list() }
     }
 
     fn arguments(&mut self, index: usize, position: usize, call: &ToolCall<'_>) {
@@ -211,10 +193,9 @@ impl<'a> Walk<'a> {
             let waits = latest.slots.find(id.as_deref()?)?.answers == 0;
             waits.then_some((latest.run.assistant, latest.closed_by?))
         });
-        let told = self.faults.list.len();
         let fault = || wording::orphan_result(index, id.as_deref(), closed);
-        self.faults.add(Code::OrphanResult, fault);
-        if let (None, Some(id), true) = (closed, id, self.faults.list.len() > told) {
+        let told = self.faults.add(Code::OrphanResult, fault);
+        if let (None, Some(id), Some(told)) = (closed, id, told) {
             self.early.insert(id, told);
         }
     }
@@ -224,7 +205,7 @@ impl<'a> Walk<'a> {
         if self.early.is_empty() {
             return;
         }
-        if let Some(orphan) = self.early.remove(id).and_then(|at| self.faults.list.get_mut(at)) {
+        if let Some(orphan) = self.early.remove(id).and_then(|at| self.faults.get_mut(at)) {
             wording::call_stands_later(orphan, index);
         }
     }
@@ -233,31 +214,6 @@ impl<'a> Walk<'a> {
 /// An id that can pair: two empties do not.
 fn id(field: Field<'_>) -> Option<Cow<'_, str>> {
     field.text().filter(|text| !text.is_empty()).map(|text| text.decode())
-}
-
-/// The faults told so far.
-struct Faults {
-    list: Vec<Fault>,
-    counts: [usize; Code::ALL.len()],
-}
-
-impl Default for Faults {
-    fn default() -> Self {
-        Faults { list: Vec::new(), counts: [0; Code::ALL.len()] }
-    }
-}
-
-impl Faults {
-    /// More faults of one code than these are not told.
-    const PER_CODE: usize = 256;
-
-    fn add(&mut self, code: Code, fault: impl FnOnce() -> Fault) {
-        let count = &mut self.counts[code as usize];
-        if *count < Self::PER_CODE {
-            *count += 1;
-            self.list.push(fault());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -269,6 +225,31 @@ mod tests {
 
     fn judged(body: &str) -> Pairing {
         judge(&ChatRequest::parse(body.as_bytes(), 64).unwrap())
+    }
+
+    #[test]
+    fn roles_pair_whatever_their_case() {
+        let call = r#""tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]"#;
+        let list = |assistant: &str, tool: &str, system: &str, id: &str| {
+            format!(
+                r#"{{"messages":[{{"role":"{assistant}",{call}}},{{"role":"{tool}","tool_call_id":"{id}"}},{{"role":"{system}"}}]}}"#
+            )
+        };
+        for (assistant, tool, system) in [
+            ("assistant", "tool", "system"),
+            ("assistant", "TOOL", "System"),
+            ("ASSISTANT", "Tool", "DEVELOPER"),
+            ("Assistant", "tool", "root"),
+        ] {
+            let sound = judged(&list(assistant, tool, system, "1"));
+            assert_eq!(sound.faults, [], "{assistant} {tool}");
+            assert!(sound.runs.len() == 1 && sound.runs[0].live, "{assistant} {tool} {system}");
+            let wrong = judged(&list(assistant, tool, system, "2"));
+            let codes: Vec<_> = wrong.faults.iter().map(|fault| fault.code).collect();
+            assert_eq!(codes, [Code::UnknownResultId, Code::MissingResult], "{assistant} {tool}");
+        }
+        let used = judged(&list("ASSISTANT", "TOOL", "USER", "1"));
+        assert!(used.faults.is_empty() && !used.runs[0].live);
     }
 
     /// A list in short: `u` user, `s` system, `d` developer, `a` assistant text, `f` function,

@@ -26,7 +26,8 @@ pub struct ProposedChoice {
     pub index: u64,
     /// Its calls, a legacy one last.
     pub calls: Vec<ProposedCall>,
-    /// Whether it ended by `length`, `abort` or an error: its calls are never callable.
+    /// Whether it ended by a length, an abort, an error, or in a way that cannot be read: its calls
+    /// are never callable.
     pub cut: bool,
     /// Whether it ended at all.
     pub finished: bool,
@@ -85,10 +86,15 @@ pub enum Form {
 
 impl Proposal {
     /// The calls of a whole completion. Its end is the end of the body, so it is finished even where
-    /// a server leaves `finish_reason` out.
+    /// a server leaves `finish_reason` out. What an error brings along is cut.
     #[must_use]
     pub fn of(completion: &Completion<'_>) -> Self {
-        Proposal { choices: completion.choices.iter().map(ProposedChoice::of).collect() }
+        let choices = completion.choices.iter().map(|choice| {
+            let mut proposed = ProposedChoice::of(choice);
+            proposed.cut |= completion.error;
+            proposed
+        });
+        Proposal { choices: choices.collect() }
     }
 
     /// Whether it holds any call.
@@ -112,17 +118,22 @@ impl ProposedChoice {
         proposed
     }
 
-    /// Takes in a finish reason. Of several, any that cuts does.
+    /// Takes in a finish reason, in whatever case. Of several, any that cuts does.
     pub(super) fn finish(&mut self, reason: Field<'_>) {
-        let Field::Text(reason) = reason else { return };
-        if reason.raw().is_empty() {
-            return;
-        }
-        self.finished = true;
-        match reason.raw() {
-            "length" | "abort" | "error" => self.cut = true,
-            "content_filter" => self.filtered = true,
-            _ => {}
+        const CUTS: [&str; 4] = ["length", "max_tokens", "abort", "error"];
+        match reason {
+            Field::Absent | Field::Null => {}
+            Field::Other(_) => {
+                self.finished = true;
+                self.cut = true;
+            }
+            Field::Text(reason) if reason.is_empty() => {}
+            Field::Text(reason) => {
+                let reason = reason.decode();
+                self.finished = true;
+                self.cut |= CUTS.iter().any(|cut| cut.eq_ignore_ascii_case(&reason));
+                self.filtered |= reason.eq_ignore_ascii_case("content_filter");
+            }
         }
     }
 }

@@ -6,9 +6,8 @@ use super::Conversation;
 use super::digest::Digest;
 use super::event::{Admit, ExchangeId, Fact, Outcome, Refused, Run, TaskOutcome};
 use super::exchanges::{Exchange, FlightState, Kind};
-use super::lanes::{Lane, LaneKey, Limit};
-use super::matching::Judge;
-use super::results::Judgement;
+use super::lanes::{LAST_GENERATION, Lane, LaneKey, Limit};
+use super::results::{Judge, Judgement};
 use super::rules::Rules;
 use super::step::{Findings, Step};
 use super::words;
@@ -37,7 +36,7 @@ struct Question<'a> {
     header: Option<u32>,
     /// The header's lane, or that of the thread.
     own: Option<u32>,
-    /// `x-stainless-retry-count` > 0, or an `idempotency-key` seen before.
+    /// `x-stainless-retry-count` > 0, or an `idempotency-key` seen before with this very list.
     declared: bool,
 }
 
@@ -57,6 +56,9 @@ impl Conversation {
         }
         found.faults.append(&mut judged.findings.faults);
         found.notes.append(&mut judged.findings.notes);
+        if plan.advances && self.at_the_end(&plan) {
+            found.faults.push(words::no_such_generation());
+        }
         if !found.faults.is_empty() {
             step.effects.facts.append(&mut judged.refused);
             return self.refused(found, plan.lane);
@@ -74,6 +76,12 @@ impl Conversation {
         self.launch(admit, plan, judged, step)
     }
 
+    /// Whether the plan's lane has no generation left to advance to.
+    fn at_the_end(&self, plan: &Plan) -> bool {
+        let lane = plan.lane.and_then(|lane| self.lanes.get(lane));
+        lane.is_some_and(|lane| lane.task.generation >= LAST_GENERATION)
+    }
+
     fn question<'a>(
         &self,
         admit: &'a Admit,
@@ -82,7 +90,7 @@ impl Conversation {
     ) -> Question<'a> {
         let thread = || self.lanes.find(LaneKey::Thread(admit.lane)).map(|lane| lane.number);
         let declared = admit.declared_retry
-            || admit.idempotency.is_some_and(|key| self.exchanges.key_seen(key));
+            || admit.idempotency.is_some_and(|key| self.exchanges.key_seen(key, admit.list));
         Question { admit, rules, header, own: header.or_else(thread), declared }
     }
 
@@ -233,13 +241,7 @@ impl Conversation {
     fn unknown(&self, run: &Run, rules: &Rules, judged: &mut Judgement) {
         let adopts = !self.calls.used && rules.actions.action(Code::Adopted) != Action::Refuse;
         let code = if adopts { Code::Adopted } else { Code::Unmatched };
-        // Only what is unknown is blamed, unless all ids are known, but not of one message.
-        let known = |id: &str| self.calls.with_id(id).next().is_some();
-        let scattered = run.pairs.iter().all(|pair| known(&pair.id));
         for pair in run.pairs.iter().filter(|pair| adopts || !pair.closing) {
-            if !scattered && known(&pair.id) {
-                continue;
-            }
             if judged.findings.weigh(words::about(code, pair), rules) == Action::Refuse {
                 judged.refused.push(unmatched_fact(&pair.tool));
             }

@@ -11,14 +11,13 @@
 //! Every arrow leaves `Open`; nothing leaves a final state. What a rule set to `note` let in is kept
 //! beside the state (`forced`), never over it.
 
-mod encoding;
+mod register;
+
+pub use register::{Origin, Register};
 
 use super::digest::Digest;
-use super::event::{Alternative, ExchangeId, Millis, Pair, Proposed};
-use super::writes::Written;
+use super::event::{ExchangeId, Millis, Pair, Proposed};
 use minicbor::{Decode, Encode};
-use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
 
 /// How a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -45,6 +44,24 @@ pub enum CallState {
     /// The run that answered its message left it out, or took another choice.
     #[n(6)]
     Unchosen,
+}
+
+/// What is known of a write that got no accepted result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Written {
+    /// Its bytes never went out, or a declared retry replaced it: it was not run.
+    #[n(0)]
+    Withdrawn,
+    /// Its result came too late for the model, but it came.
+    #[n(1)]
+    Reported,
+    /// An application or operator says that it took effect.
+    #[n(2)]
+    Applied,
+    /// An application or operator says that it did not.
+    #[n(3)]
+    NotApplied,
 }
 
 /// One registered call.
@@ -189,203 +206,8 @@ impl Proposal {
     }
 }
 
-/// All proposals of a conversation that are still remembered, newest last, found by id.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Register {
-    next: u64,
-    proposals: VecDeque<Proposal>,
-    by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
-    calls: usize,
-    /// Whether a model's proposal was ever registered here (adopted runs do not count).
-    pub used: bool,
-}
-
-/// Where a proposal comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin {
-    /// The exchange that proposed it, or that brought an adopted run.
-    pub exchange: ExchangeId,
-    /// Its lane.
-    pub lane: u32,
-    /// Its generation.
-    pub generation: u64,
-    /// Whether a rule would have refused it.
-    pub forced: bool,
-}
-
-impl Register {
-    /// Registers what a model proposed.
-    pub fn propose(&mut self, origin: Origin, alternatives: &[Alternative], now: Millis) {
-        let mut calls: Vec<Call> = Vec::new();
-        for (choice, proposed) in
-            alternatives.iter().flat_map(|one| one.calls.iter().map(|call| (one.choice, call)))
-        {
-            let mut call = Call::open(proposed, choice, now);
-            if proposed.write {
-                // Equal writes in one message are two writes; of several choices only one is taken.
-                let equal = |one: &&Call| {
-                    one.choice == choice && one.tool == call.tool && one.arguments == call.arguments
-                };
-                let here = u32::try_from(calls.iter().filter(equal).count()).unwrap_or(u32::MAX);
-                call.ordinal = self.ordinal(origin.generation, proposed).saturating_add(here);
-            }
-            calls.push(call);
-        }
-        self.used = true;
-        let _ = self.insert(origin, calls);
-    }
-
-    /// Remembers what an adopted run brought: calls that were answered before we knew them. Gives its
-    /// number.
-    pub fn adopt(&mut self, origin: Origin, pairs: &[Pair], now: Millis) -> u64 {
-        let calls = pairs
-            .iter()
-            .map(|pair| Call {
-                id: pair.id.clone(),
-                tool: pair.tool.clone(),
-                arguments: pair.arguments,
-                echoes: Vec::new(),
-                choice: 0,
-                registered: now,
-                deadline: None,
-                write: false,
-                started: 0,
-                state: if pair.closing {
-                    CallState::Closed(pair.result)
-                } else {
-                    CallState::Accepted(pair.result)
-                },
-                forced: origin.forced.then_some(pair.result),
-                ended: Some(now),
-                decided_by: None,
-                started_by: None,
-                ordinal: 0,
-                written: None,
-            })
-            .collect();
-        self.insert(origin, calls)
-    }
-
-    fn insert(&mut self, origin: Origin, calls: Vec<Call>) -> u64 {
-        let seq = self.next;
-        self.next += 1;
-        let Origin { exchange, lane, generation, forced } = origin;
-        let proposal =
-            Proposal { seq, exchange, lane, generation, forced, delivered: false, calls };
-        self.index(&proposal);
-        self.proposals.push_back(proposal);
-        seq
-    }
-
-    /// From here on its calls are counted, and found by their ids.
-    fn index(&mut self, proposal: &Proposal) {
-        self.calls += proposal.calls.len();
-        for call in &proposal.calls {
-            let seqs = self.by_id.entry(call.id.clone()).or_default();
-            if seqs.last() != Some(&proposal.seq) {
-                seqs.push(proposal.seq);
-            }
-        }
-    }
-
-    /// Proposals that hold all ids of `pairs` in one choice, newest first.
-    pub fn holding<'a, 'p>(
-        &'a self,
-        pairs: &'p [Pair],
-    ) -> impl Iterator<Item = &'a Proposal> + use<'a, 'p> {
-        let seqs = pairs.first().and_then(|pair| self.by_id.get(&pair.id));
-        seqs.into_iter()
-            .flat_map(|seqs| seqs.iter().rev())
-            .filter_map(|seq| self.get(*seq))
-            .filter(|proposal| proposal.choice_of(pairs).is_some())
-    }
-
-    /// Proposals that hold this id, newest first.
-    pub fn with_id(&self, id: &str) -> impl Iterator<Item = &Proposal> {
-        self.by_id
-            .get(id)
-            .into_iter()
-            .flat_map(|seqs| seqs.iter().rev())
-            .filter_map(|seq| self.get(*seq))
-    }
-
-    /// Whether calls that this exchange proposed are still open.
-    #[must_use]
-    pub fn awaits(&self, exchange: ExchangeId) -> bool {
-        self.proposals.iter().rev().any(|one| one.exchange == exchange && one.open())
-    }
-
-    /// The proposal of that number.
-    #[must_use]
-    pub fn get(&self, seq: u64) -> Option<&Proposal> {
-        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
-        self.proposals.get(at)
-    }
-
-    /// The proposal of that number, to be changed.
-    pub fn get_mut(&mut self, seq: u64) -> Option<&mut Proposal> {
-        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
-        self.proposals.get_mut(at)
-    }
-
-    /// All of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Proposal> {
-        self.proposals.iter()
-    }
-
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Proposal> {
-        self.proposals.iter_mut()
-    }
-
-    /// Ends every open call that `which` picks; gives each to `ended`.
-    pub fn end(
-        &mut self,
-        state: CallState,
-        now: Millis,
-        which: impl Fn(&Proposal, &Call) -> bool,
-        mut ended: impl FnMut(&Call),
-    ) {
-        for proposal in &mut self.proposals {
-            for at in 0..proposal.calls.len() {
-                let call = &proposal.calls[at];
-                if call.state == CallState::Open && which(proposal, call) {
-                    let call = &mut proposal.calls[at];
-                    call.state = state;
-                    call.ended = Some(now);
-                    ended(call);
-                }
-            }
-        }
-    }
-
-    /// Forgets the oldest proposals beyond `kept` calls. Open ones, unknown writes and those
-    /// whose continuation is `in_flight` stay; those that
-    /// only a closing may stand for stay four times as long, as nothing else would bar their late results.
-    pub fn fold(&mut self, kept: usize, in_flight: impl Fn(u64) -> bool) {
-        while self.calls > kept {
-            let hard = self.calls > kept.saturating_mul(4);
-            let victim = self.proposals.iter().position(|proposal| {
-                !proposal.open()
-                    && !in_flight(proposal.seq)
-                    && !proposal.calls.iter().any(Call::unknown_write)
-                    && (hard || !proposal.calls.iter().any(Call::barred))
-            });
-            let Some(gone) = victim.and_then(|at| self.proposals.remove(at)) else { break };
-            self.calls -= gone.calls.len();
-            for call in &gone.calls {
-                if let Some(seqs) = self.by_id.get_mut(&call.id) {
-                    seqs.retain(|seq| *seq != gone.seq);
-                    if seqs.is_empty() {
-                        self.by_id.remove(&call.id);
-                    }
-                }
-            }
-        }
-    }
-}
-
 impl Call {
+    /// A call that was just proposed.
     fn open(call: &Proposed, choice: u64, now: Millis) -> Call {
         Call {
             id: call.id.clone(),

@@ -7,7 +7,7 @@ use super::calls::{Call, CallState, Proposal};
 use super::digest::Digest;
 use super::event::{Advance, Decide, ExchangeId, Fact, Outcome, Pair, Refused, Start};
 use super::exchanges::Exchange;
-use super::lanes::LaneKey;
+use super::lanes::{LAST_GENERATION, LaneKey};
 use super::results::{Decision, How, mismatched};
 use super::step::Step;
 use super::words;
@@ -63,6 +63,9 @@ impl Conversation {
         if asked < current {
             return refusal(words::stale_generation(asked, current), current);
         }
+        if asked > LAST_GENERATION {
+            return refusal(words::no_such_generation(), current);
+        }
         let mut superseded = Vec::new();
         let cancelled_before = step.effects.cancel.len();
         if asked > current {
@@ -93,10 +96,10 @@ impl Conversation {
         let again = |call: &Call| call.started_by == Some(start.exchange);
         let place = self.place_of(&start.id, start.generation, again);
         let Some(place) = place.or_else(|| self.place(&start.id, start.generation)) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         let Some(call) = self.call_at(place) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         // A repeat gets its first number again, but never leave that is no longer given.
         let again = call.started_by == Some(start.exchange);
@@ -104,12 +107,12 @@ impl Conversation {
         if let Some(code) = ended.or((!place.current).then_some(Code::Stale))
             && step.refuses(code)
         {
-            return self.not_decided(code, &start.id);
+            return self.not_started(code, &start.id);
         }
         let generation = self.calls.get(place.seq).map_or(0, |one| one.generation);
         let proposal = self.calls.get_mut(place.seq);
         let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) else {
-            return self.not_decided(Code::Unmatched, &start.id);
+            return self.not_started(Code::Unmatched, &start.id);
         };
         if !again {
             call.started = call.started.saturating_add(1);
@@ -210,6 +213,10 @@ impl Conversation {
 
     fn not_decided(&self, code: Code, id: &str) -> Outcome {
         refusal(words::of_call(code, "tool_call_id".to_owned(), id), self.lanes.highest())
+    }
+
+    fn not_started(&self, code: Code, id: &str) -> Outcome {
+        refusal(words::not_started(code, id), self.lanes.highest())
     }
 
     /// The exchanges that are under way, for the record.

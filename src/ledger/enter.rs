@@ -2,7 +2,7 @@
 
 use super::Conversation;
 use super::event::Admit;
-use super::lanes::LaneKey;
+use super::lanes::{LAST_GENERATION, LaneKey};
 use super::step::{Findings, Step};
 use super::words;
 
@@ -32,6 +32,10 @@ impl Conversation {
             barred_or((), found)?;
         }
         let asked = asked.max(current);
+        if asked > LAST_GENERATION || !self.threads_can_end() {
+            found.faults.push(words::no_such_generation());
+            return Err(Barred);
+        }
         self.first_use(step);
         Ok(Some(match known {
             None => self.lanes.add(LaneKey::Header, asked, step.now),
@@ -42,6 +46,12 @@ impl Conversation {
                 lane
             }
         }))
+    }
+
+    /// Whether every thread that counts by itself has a next generation to be over in.
+    fn threads_can_end(&self) -> bool {
+        self.uses_header
+            || self.lanes.highest_task().is_none_or(|highest| highest < LAST_GENERATION)
     }
 
     /// Threads that counted by themselves are over: from here on the client counts.

@@ -3,7 +3,6 @@
 pub use super::effects::{Effects, Fact, TaskOutcome};
 
 use super::digest::Digest;
-use super::writes::Operation;
 use crate::guard::fault::{Code, Fault};
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -211,6 +210,20 @@ pub struct Start {
     pub generation: u64,
     /// The call's id.
     pub id: Box<str>,
+}
+
+/// One write of one task: what its operation key is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// The task's generation.
+    pub generation: u64,
+    /// The tool.
+    pub tool: Box<str>,
+    /// Digest of the arguments.
+    pub arguments: Digest,
+    /// Which of the equal writes of that generation, from 0. Withdrawn ones do not count: what a retry
+    /// proposes in their place is the same write.
+    pub ordinal: u32,
 }
 
 /// An application or operator says what became of a write.

@@ -150,9 +150,9 @@ pub struct Exchanges {
     /// Message lists of older generations: a declared retry of one is stale.
     #[n(1)]
     past: VecDeque<Digest>,
-    /// `idempotency-key`s seen.
+    /// `idempotency-key`s seen, each with the message list that bore it.
     #[n(2)]
-    keys: VecDeque<Digest>,
+    keys: VecDeque<(Digest, Digest)>,
 }
 
 impl Exchanges {
@@ -188,16 +188,17 @@ impl Exchanges {
         self.past.contains(&list)
     }
 
-    /// Whether this key was seen; remembers nothing.
+    /// Whether this key was seen with this list; remembers nothing. One key on another list repeats
+    /// nothing: some clients give a whole job one key.
     #[must_use]
-    pub fn key_seen(&self, key: Digest) -> bool {
-        self.keys.contains(&key)
+    pub fn key_seen(&self, key: Digest, list: Digest) -> bool {
+        self.keys.contains(&(key, list))
     }
 
-    /// Remembers a key.
-    pub fn remember_key(&mut self, key: Digest, kept: usize) {
-        if !self.key_seen(key) {
-            self.keys.push_back(key);
+    /// Remembers a key and the list that bore it.
+    pub fn remember_key(&mut self, key: Digest, list: Digest, kept: usize) {
+        if !self.key_seen(key, list) {
+            self.keys.push_back((key, list));
             if self.keys.len() > kept {
                 self.keys.pop_front();
             }

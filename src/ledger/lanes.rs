@@ -7,6 +7,9 @@ use super::digest::Digest;
 use super::event::{ExchangeId, Millis, TaskOutcome};
 use minicbor::{Decode, Encode};
 
+/// The last generation there is: beyond it JSON numbers are not exact.
+pub const LAST_GENERATION: u64 = (1 << 53) - 1;
+
 /// What an incomplete task ran out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
@@ -163,6 +166,12 @@ impl Lanes {
     #[must_use]
     pub fn highest(&self) -> u64 {
         self.list.iter().map(|lane| lane.task.generation).fold(self.floor, u64::max)
+    }
+
+    /// The highest current generation of any lane there is.
+    #[must_use]
+    pub fn highest_task(&self) -> Option<u64> {
+        self.list.iter().map(|lane| lane.task.generation).max()
     }
 
     /// Forgets the lanes longest unused, beyond `kept`, that `idle` allows.

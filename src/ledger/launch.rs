@@ -55,7 +55,7 @@ impl Conversation {
             notes: judged.findings.notes,
         };
         if let Some(key) = admit.idempotency {
-            self.exchanges.remember_key(key, step.rules.kept);
+            self.exchanges.remember_key(key, admit.list, step.rules.kept);
         }
         self.exchanges.push(Exchange {
             id: admit.exchange,

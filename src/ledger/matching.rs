@@ -2,53 +2,41 @@
 //!
 //! Runs are matched from the last to the first, each against the newest proposal that a later run has
 //! not taken: ids repeat (`functions.x:0`), and what a model uses again later cannot touch an earlier
-//! call. What the request's own lane proposed comes before what another lane did: sub-agents under one
-//! conversation id use the same ids.
+//! call. A run that no proposal holds as a whole is judged pair by pair (`apart`). What the request's own
+//! lane proposed comes before what another lane did: sub-agents under one conversation id use the same ids.
 
-use super::calls::{Call, Proposal, Register};
-use super::event::{Pair, Run};
-use super::lanes::Lanes;
-use super::results::Judgement;
-use super::rules::Rules;
-
-/// What the runs are judged against.
-pub(super) struct Judge<'a> {
-    /// All calls.
-    pub(super) register: &'a Register,
-    /// All generations.
-    pub(super) lanes: &'a Lanes,
-    /// The operator's settings.
-    pub(super) rules: &'a Rules,
-    /// The lane of the request, if it is known.
-    pub(super) lane: Option<u32>,
-    /// Whether the request is declared a retry.
-    pub(super) declared: bool,
-    /// The proposal of the live run, when the list is known and current: its live results are not
-    /// judged anew.
-    pub(super) repeat: Option<u64>,
-}
+use super::apart::Claims;
+use super::calls::Proposal;
+use super::event::Run;
+use super::results::{Judge, Judgement, calls_of};
 
 impl<'a> Judge<'a> {
     /// Judges every run of a list. Nothing is changed: decisions are carried out only when the whole
     /// request is admitted.
     pub(super) fn list(&self, runs: &[Run]) -> Judgement {
         let mut out = Judgement::default();
-        let mut claimed: Vec<u64> = Vec::new();
+        let mut claims = Claims::default();
         for (at, run) in runs.iter().enumerate().rev() {
-            let found = if run.live {
-                self.find_live(run)
-            } else {
-                self.find_history(run, &claimed, at + 1 == runs.len())
-            };
+            let last = at + 1 == runs.len();
+            let found =
+                if run.live { self.find_live(run) } else { self.find_history(run, &claims, last) };
             let Some(proposal) = found else {
                 // All that it could be is taken by later runs: then it is a copy of one of them.
-                let mut taken = self.register.holding(&run.pairs);
-                if let Some(of) = taken.find(|one| !run.live && claimed.contains(&one.seq)) {
+                let taken = || {
+                    let held = self.register.holding(&run.pairs);
+                    held.filter(|one| !run.live && claims.whole.contains(&one.seq))
+                };
+                let copied = taken().find(|one| same_calls(one, run)).or_else(|| taken().next());
+                if let Some(of) = copied {
                     self.copy(of, run, &mut out);
+                } else if !run.live {
+                    self.history_apart(run, last, &mut claims, &mut out);
+                } else if self.register.used {
+                    self.live_apart(run, &mut out);
                 }
                 continue;
             };
-            claimed.push(proposal.seq);
+            claims.take(proposal, run);
             if run.live {
                 self.live(proposal, run, &mut out);
             } else {
@@ -63,7 +51,9 @@ impl<'a> Judge<'a> {
     /// tools and arguments.
     fn find_live(&self, run: &Run) -> Option<&'a Proposal> {
         if let Some(seq) = self.repeat {
-            return self.register.get(seq);
+            // Of a merged run the exchange knows the newest proposal only.
+            let one = self.register.get(seq);
+            return one.filter(|one| one.choice_of(&run.pairs).is_some());
         }
         [true, false].into_iter().find_map(|own| {
             let mut held = self.holding(run, own);
@@ -75,8 +65,8 @@ impl<'a> Judge<'a> {
     /// The proposal that a run of history answers. Its identity is ids, tools and arguments; of several,
     /// one whose results are these, then one not yet answered, then the newest. By ids and tools alone
     /// only when nothing else is there: clients prune old arguments.
-    fn find_history(&self, run: &Run, claimed: &[u64], last: bool) -> Option<&'a Proposal> {
-        let free = |own| self.holding(run, own).filter(|one| !claimed.contains(&one.seq));
+    fn find_history(&self, run: &Run, claims: &Claims, last: bool) -> Option<&'a Proposal> {
+        let free = |own| self.holding(run, own).filter(|one| claims.free(one, run));
         let whole = [true, false].into_iter().find_map(|own| {
             let same = || free(own).filter(|one| same_calls(one, run));
             same()
@@ -84,6 +74,13 @@ impl<'a> Judge<'a> {
                 .or_else(|| same().find(|one| one.open() && (own || last)))
                 .or_else(|| same().find(|one| !one.open()))
         });
+        // A second copy of a run that is taken is no pruned form of another one.
+        let mut held = self.register.holding(&run.pairs);
+        if whole.is_none()
+            && held.any(|one| claims.whole.contains(&one.seq) && same_calls(one, run))
+        {
+            return None;
+        }
         whole.or_else(|| {
             [true, false].into_iter().find_map(|own| {
                 let pruned = || free(own).filter(|one| same_tools(one, run));
@@ -101,21 +98,9 @@ impl<'a> Judge<'a> {
         run: &'s Run,
         own: bool,
     ) -> impl Iterator<Item = &'a Proposal> + use<'a, 's> {
-        let register: &'a Register = self.register;
+        let register = self.register;
         register.holding(&run.pairs).filter(move |one| (Some(one.lane) == self.lane) == own)
     }
-}
-
-/// The calls that a run answers, each with its place in the proposal.
-pub(super) fn calls_of<'a>(
-    proposal: &'a Proposal,
-    run: &'a Run,
-) -> impl Iterator<Item = (usize, &'a Call, &'a Pair)> {
-    let choice = proposal.choice_of(&run.pairs);
-    run.pairs.iter().filter_map(move |pair| {
-        let at = proposal.call(&pair.id, choice)?;
-        Some((at, &proposal.calls[at], pair))
-    })
 }
 
 fn same_calls(proposal: &Proposal, run: &Run) -> bool {

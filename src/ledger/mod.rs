@@ -16,6 +16,7 @@
 //! [`calls`] has the diagram of a call, [`exchanges`] that of an exchange.
 
 mod admit;
+mod apart;
 pub mod calls;
 mod control;
 pub mod digest;

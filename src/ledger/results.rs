@@ -1,14 +1,13 @@
 //! Results, judged one by one: which are accepted, which are refused, which are replaced.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Proposal};
+use super::calls::{Call, CallState, Proposal, Register, Written};
 use super::digest::Digest;
 use super::event::{Fact, Notice, Pair, Run, Substitution};
-use super::matching::{Judge, calls_of};
-use super::rules::AtEnd;
+use super::lanes::Lanes;
+use super::rules::{AtEnd, Rules};
 use super::step::{Findings, Step};
 use super::words;
-use super::writes::Written;
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
@@ -45,6 +44,23 @@ pub(super) struct Matched {
     pub(super) recovers: bool,
 }
 
+/// What the runs are judged against.
+pub(super) struct Judge<'a> {
+    /// All calls.
+    pub(super) register: &'a Register,
+    /// All generations.
+    pub(super) lanes: &'a Lanes,
+    /// The operator's settings.
+    pub(super) rules: &'a Rules,
+    /// The lane of the request, if it is known.
+    pub(super) lane: Option<u32>,
+    /// Whether the request is declared a retry.
+    pub(super) declared: bool,
+    /// The proposal of the live run, when the list is known and current: its live results are not
+    /// judged anew.
+    pub(super) repeat: Option<u64>,
+}
+
 /// What the runs of a list come to.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
@@ -65,13 +81,17 @@ pub(super) struct Judgement {
 }
 
 /// One call of a proposal with the result offered for it.
-struct Offer<'a> {
-    of: &'a Proposal,
-    at: usize,
-    call: &'a Call,
-    pair: &'a Pair,
+pub(super) struct Offer<'a> {
+    /// The proposal.
+    pub(super) of: &'a Proposal,
+    /// The call's place in it.
+    pub(super) at: usize,
+    /// The call.
+    pub(super) call: &'a Call,
+    /// What is offered.
+    pub(super) pair: &'a Pair,
     /// Whether the call's generation is current.
-    current: bool,
+    pub(super) current: bool,
 }
 
 impl Judge<'_> {
@@ -80,17 +100,7 @@ impl Judge<'_> {
         let current = self.lanes.current(of.lane, of.generation);
         let mut recovers = false;
         for (at, call, pair) in calls_of(of, run) {
-            let offer = Offer { of, at, call, pair, current };
-            if self.repeat.is_some() {
-                self.repeated(&offer, out);
-            } else if call.answered() {
-                recovers |= !call.holds(pair.result);
-                self.answered(&offer, out);
-            } else if call.state == CallState::Open {
-                self.open(&offer, out);
-            } else if !pair.closing {
-                self.gone(&offer, out);
-            }
+            recovers |= self.fed(&Offer { of, at, call, pair, current }, out);
         }
         if self.repeat.is_none() {
             // What the run leaves out closes, even when nothing in the run itself was still open.
@@ -99,26 +109,50 @@ impl Judge<'_> {
         out.matched = Some(Matched { seq: of.seq, recovers });
     }
 
+    /// Judges one result at the end of a list; gives whether it stands in place of another one that was
+    /// accepted before.
+    pub(super) fn fed(&self, offer: &Offer<'_>, out: &mut Judgement) -> bool {
+        let Offer { call, pair, .. } = *offer;
+        if self.repeat.is_some() {
+            self.repeated(offer, out);
+        } else if call.answered() {
+            self.answered(offer, out);
+            return !call.holds(pair.result);
+        } else if call.state == CallState::Open {
+            self.open(offer, out);
+        } else if !pair.closing {
+            self.gone(offer, out);
+        }
+        false
+    }
+
     /// Judges a run of history.
     pub(super) fn history(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
         let current = self.lanes.current(of.lane, of.generation);
         let mut offered = false;
         for (at, call, pair) in calls_of(of, run) {
-            let offer = Offer { of, at, call, pair, current };
-            if call.state == CallState::Open {
-                offered = true;
-                self.open(&offer, out);
-            } else if pair.closing || call.holds(pair.result) {
-                // A closing may stand for anything that has ended.
-            } else if call.barred() {
-                self.barred(&offer, out);
-            } else {
-                self.changed(&offer, out);
-            }
+            offered |= self.past(&Offer { of, at, call, pair, current }, out);
         }
         if offered {
             out.offered.push(of.seq);
         }
+    }
+
+    /// Judges one result of history; gives whether it is offered for the first time.
+    pub(super) fn past(&self, offer: &Offer<'_>, out: &mut Judgement) -> bool {
+        let Offer { call, pair, .. } = *offer;
+        if call.state == CallState::Open {
+            self.open(offer, out);
+            return true;
+        }
+        if pair.closing || call.holds(pair.result) {
+            // A closing may stand for anything that has ended.
+        } else if call.barred() {
+            self.barred(offer, out);
+        } else {
+            self.changed(offer, out);
+        }
+        false
     }
 
     /// A second copy of a run in one list. It decides nothing, but what is barred stays barred in every
@@ -127,7 +161,7 @@ impl Judge<'_> {
         let current = self.lanes.current(of.lane, of.generation);
         for (at, call, pair) in calls_of(of, run) {
             let barred = call.barred() && !pair.closing && !call.holds(pair.result);
-            if barred && call.tool == pair.tool {
+            if barred && (call.tool == pair.tool || self.only_barred(&pair.id)) {
                 self.barred(&Offer { of, at, call, pair, current }, out);
             }
         }
@@ -221,7 +255,7 @@ impl Judge<'_> {
         }
     }
 
-    fn force_unless_refused(&self, code: Code, offer: &Offer<'_>, out: &mut Judgement) {
+    pub(super) fn force_unless_refused(&self, code: Code, offer: &Offer<'_>, out: &mut Judgement) {
         if self.finding(code, offer, out) != Action::Refuse {
             out.decisions.push(decision(offer.of, offer.at, offer.pair, How::Force));
         }
@@ -239,6 +273,18 @@ impl Judge<'_> {
     fn refuses(&self, code: Code) -> bool {
         self.rules.actions.action(code) == Action::Refuse
     }
+}
+
+/// The calls that a run answers, each with its place in the proposal.
+pub(super) fn calls_of<'a>(
+    proposal: &'a Proposal,
+    run: &'a Run,
+) -> impl Iterator<Item = (usize, &'a Call, &'a Pair)> {
+    let choice = proposal.choice_of(&run.pairs);
+    run.pairs.iter().filter_map(move |pair| {
+        let at = proposal.call(&pair.id, choice)?;
+        Some((at, &proposal.calls[at], pair))
+    })
 }
 
 /// Whether a result does not belong to the call that bears its id: another tool, other arguments, an

@@ -3,8 +3,8 @@
 //! Every recovery names something that passes: nothing is stuck for ever.
 
 use super::event::Pair;
-use super::lanes::Limit;
-use crate::guard::fault::{Code, Fault};
+use super::lanes::{LAST_GENERATION, Limit};
+use crate::guard::fault::{Code, Fault, shown};
 
 /// A fault about one result of a list.
 #[must_use]
@@ -16,8 +16,33 @@ pub(super) fn about(code: Code, pair: &Pair) -> Fault {
 #[must_use]
 pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
     let (what, recovery) = result_words(code);
-    let message = format!("Result for tool call '{}': {what}", id.escape_debug());
+    let message = format!("Result for tool call '{}': {what}", shown(id));
     Fault { code, param, message, tool_call_id: Some(id.to_owned()), recovery }
+}
+
+/// A tool may not run for this call.
+#[must_use]
+pub(super) fn not_started(code: Code, id: &str) -> Fault {
+    let (what, recovery) = match code {
+        Code::Unmatched => (
+            "no such call was proposed in this conversation",
+            "Do not run the tool. Check the conversation id and where the call's id comes from.",
+        ),
+        Code::Duplicate => {
+            ("it is decided", "Do not run the tool again: go on from the result that you have.")
+        }
+        Code::Late => (
+            "its deadline has passed",
+            "Do not run the tool. Put the notice for timed-out calls in its result's place and go on.",
+        ),
+        _ => (
+            "it belongs to an older task, or to an attempt that was replaced",
+            "Do not run the tool: nobody waits for its result.",
+        ),
+    };
+    let message = format!("Tool call '{}' may not start: {what}.", id.escape_debug());
+    let (param, tool_call_id) = ("tool_call_id".to_owned(), Some(id.to_owned()));
+    Fault { code, param, message, tool_call_id, recovery }
 }
 
 /// The note that a human's edit of a call's arguments was allowed.
@@ -25,7 +50,7 @@ pub(super) fn of_call(code: Code, param: String, id: &str) -> Fault {
 pub(super) fn edited(pair: &Pair) -> Fault {
     let message = format!(
         "The arguments of tool call '{}' are not those that the model proposed; this tool's settings allow edits.",
-        pair.id.escape_debug()
+        shown(&pair.id)
     );
     let recovery = "Nothing needs to be done: this is a note.";
     let tool_call_id = Some(pair.id.to_string());
@@ -101,10 +126,10 @@ pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {
         param: format!("choices[{choice}].message.tool_calls[{at}]"),
         message: format!(
             "Tool call '{}' repeats a write whose outcome is unknown: it may have taken effect already.",
-            id.escape_debug()
+            shown(id)
         ),
         tool_call_id: Some(id.to_owned()),
-        recovery: "Look the write up in its service. Report its late result, or settle it by its operation key in the control API; then ask again.",
+        recovery: "Look the write up in its service. Then report its late result (POST /guard/v1/conversations/{id}/results), or say what became of it (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
     }
 }
 
@@ -133,6 +158,18 @@ pub(super) fn stale_generation(asked: u64, current: u64) -> Fault {
         message: format!("Generation {asked} is over: the current one is {current}."),
         tool_call_id: None,
         recovery: "Drop this work: the user has moved on. New work bears the current generation or a higher one.",
+    }
+}
+
+/// `generation_invalid`: the count is at its end, or the number named is beyond it.
+#[must_use]
+pub(super) fn no_such_generation() -> Fault {
+    Fault {
+        code: Code::GenerationInvalid,
+        param: "x-generation".to_owned(),
+        message: format!("Generations end at {LAST_GENERATION}: there is none beyond it."),
+        tool_call_id: None,
+        recovery: "Go on in a new conversation, and count upwards from 0 by small steps.",
     }
 }
 

@@ -4,44 +4,35 @@
 //! out, until its result is reported or somebody resolves it. The same write proposed anew is refused.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Register};
-use super::digest::Digest;
-use super::event::{ExchangeId, Outcome, Proposed, Refused, Resolve, Settle};
+use super::calls::{Call, CallState, Register, Written};
+use super::digest::{Digest, DigestKey};
+use super::event::{ExchangeId, Operation, Outcome, Proposed, Refused, Resolve, Settle};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
-use minicbor::{Decode, Encode};
 
-/// One write of one task: what its operation key is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Operation {
-    /// The task's generation.
-    pub generation: u64,
-    /// The tool.
-    pub tool: Box<str>,
-    /// Digest of the arguments.
-    pub arguments: Digest,
-    /// Which of the equal writes of that generation, from 0. Withdrawn ones do not count: what a retry
-    /// proposes in their place is the same write.
-    pub ordinal: u32,
+impl Operation {
+    /// Its key, which an application gives to its business service as idempotency key: the same for the
+    /// same write in the same task, whatever its call id and attempt. `principal` and `conversation` are
+    /// the digests that the conversation is kept under.
+    #[must_use]
+    pub fn key(&self, secret: &DigestKey, principal: &Digest, conversation: &Digest) -> Digest {
+        // All parts before the last have a fixed length, so no two operations give the same bytes.
+        let mut parts = Vec::with_capacity(60 + self.tool.len());
+        parts.extend_from_slice(principal.as_bytes());
+        parts.extend_from_slice(conversation.as_bytes());
+        parts.extend_from_slice(&self.generation.to_le_bytes());
+        parts.extend_from_slice(&self.ordinal.to_le_bytes());
+        parts.extend_from_slice(self.arguments.as_bytes());
+        parts.extend_from_slice(self.tool.as_bytes());
+        secret.bytes("operation", &parts)
+    }
 }
 
-/// What is known of a write that got no accepted result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Written {
-    /// Its bytes never went out, or a declared retry replaced it: it was not run.
-    #[n(0)]
-    Withdrawn,
-    /// Its result came too late for the model, but it came.
-    #[n(1)]
-    Reported,
-    /// An application or operator says that it took effect.
-    #[n(2)]
-    Applied,
-    /// An application or operator says that it did not.
-    #[n(3)]
-    NotApplied,
+/// No write of a conversation has the operation key that was named.
+#[must_use]
+pub fn no_such_write() -> Fault {
+    words::not_resolved(Code::Unmatched)
 }
 
 impl Call {

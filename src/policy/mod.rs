@@ -9,6 +9,7 @@ mod ports;
 mod problem;
 mod profile;
 mod raw;
+mod reload;
 mod resolve;
 mod section;
 mod show;

@@ -72,11 +72,11 @@ pub(super) fn routes(mut section: Section<'_>, findings: &Findings) -> Vec<Strin
             Some("must begin with \"/\"")
         } else if route.contains(['*', '?', '#', ' ', '{']) {
             Some("must be one exact path, without a pattern or a query")
-        } else if matches!(route, "/v1/chat/completions" | "/v1/models" | "/health")
-            || route.starts_with("/v1/models/")
-            || route == "/guard"
-            || route.starts_with("/guard/")
-        {
+        } else if !is_plain(route) {
+            Some(
+                "must be spelled plainly: no \"%\", \"\\\", \";\", \"//\", or \".\" and \"..\" as a part",
+            )
+        } else if is_own(route) {
             Some("is a route of this proxy; it cannot be passed by")
         } else {
             None
@@ -88,4 +88,55 @@ pub(super) fn routes(mut section: Section<'_>, findings: &Findings) -> Vec<Strin
     }
     section.finish();
     pass
+}
+
+/// Whether a server behind cannot read this path as another one.
+fn is_plain(route: &str) -> bool {
+    route.chars().all(|letter| letter.is_ascii_graphic() && !matches!(letter, '%' | '\\' | ';'))
+        && !route.contains("//")
+        && route.split('/').all(|part| !matches!(part, "." | ".."))
+}
+
+/// Whether a path is one of the proxy's own, or one that a lenient server takes for it.
+fn is_own(route: &str) -> bool {
+    let route = route.to_ascii_lowercase();
+    let route = route.trim_end_matches('/');
+    matches!(route, "/v1/chat/completions" | "/v1/models" | "/health" | "/guard")
+        || route.starts_with("/v1/models/")
+        || route.starts_with("/guard/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_spelling_of_an_own_route_can_be_opened_and_others_can() {
+        for (route, opens) in [
+            ("/v1/chat/completions", false),
+            ("/v1/chat/completions/", false),
+            ("/V1/Chat/Completions", false),
+            ("//v1/chat/completions", false),
+            ("/v1//chat/completions", false),
+            ("/v1/./chat/completions", false),
+            ("/v1/x/../chat/completions", false),
+            ("/v1/chat%2Fcompletions", false),
+            ("/v1/chat/completion%73", false),
+            ("/v1\\chat\\completions", false),
+            ("/v1/chat/completions;x", false),
+            ("/v1/models/", false),
+            ("/health/", false),
+            ("/guard", false),
+            ("/guard/v1/conversations/c", false),
+            ("/Guard/", false),
+            ("/v1/embeddings", true),
+            ("/v1/embeddings/", true),
+            ("/v1/completions", true),
+            ("/get_model_info", true),
+            ("/files/a.b..c", true),
+            ("/guardian", true),
+        ] {
+            assert_eq!(is_plain(route) && !is_own(route), opens, "{route}");
+        }
+    }
 }

@@ -139,7 +139,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     let headers = conversation(root.section("conversation"), &mut policy, &mut ledger, findings);
     budget(root.section("budget"), &mut ledger);
     results(root.section("results"), &mut ledger);
-    generation(root.section("generation"), &mut policy, &mut ledger, findings);
+    let header = generation(root.section("generation"), &mut policy, &mut ledger, findings);
     notices(root.section("notices"), &mut policy.notices, findings);
     policy.tools = tools::resolve(root.section("tools"), findings);
     insecure |= auth(root.section("auth"), findings);
@@ -158,6 +158,14 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     for header in headers.iter().filter(|header| header.value == policy.generation_header.as_str())
     {
         let message = "is the generation's header too; the two must differ";
+        findings.tell(&header.origin, &header.key, message);
+    }
+    if let Some(header) = header
+        && headers.is_empty()
+        && policy.conversation_headers.contains(&policy.generation_header)
+    {
+        // The other one is the default: nobody wrote it down.
+        let message = "is the conversation's header too; the two must differ";
         findings.tell(&header.origin, &header.key, message);
     }
     policy
@@ -285,13 +293,14 @@ fn generation(
     policy: &mut Policy,
     ledger: &mut ledger::rules::Rules,
     findings: &Findings,
-) {
-    if let Some(name) = section.found("header", text) {
-        policy.generation_header =
-            header_name(&name, findings).unwrap_or_else(|| policy.generation_header.clone());
+) -> Option<Found<String>> {
+    let name = section.found("header", text);
+    if let Some(header) = name.as_ref().and_then(|name| header_name(name, findings)) {
+        policy.generation_header = header;
     }
     section.set("automatic", &mut ledger.automatic, flag);
     section.finish();
+    name
 }
 
 fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings) {

@@ -246,6 +246,18 @@ const PROBLEMS: &[(&str, &str)] = &[
         "[routes]\npass = [\"/v1/chat/completions\"]",
         "t.toml:2: routes.pass: \"/v1/chat/completions\" is a route of this proxy; it cannot be passed by",
     ),
+    (
+        "[routes]\npass = [\"/v1/chat/completions/\"]",
+        "t.toml:2: routes.pass: \"/v1/chat/completions/\" is a route of this proxy; it cannot be passed by",
+    ),
+    (
+        "[routes]\npass = [\"//v1/chat/completions\"]",
+        "t.toml:2: routes.pass: \"//v1/chat/completions\" must be spelled plainly: no \"%\", \"\\\", \";\", \"//\", or \".\" and \"..\" as a part",
+    ),
+    (
+        "[generation]\nheader = \"X-Conversation-Id\"",
+        "t.toml:2: generation.header: is the conversation's header too; the two must differ",
+    ),
     // What is not built.
     (
         "[store]\nkind = \"redis\"",

@@ -5,9 +5,9 @@
 //! a client's own short `rid` could abort strangers' work, so only ids that we minted are ever named.
 //! Fire and forget, bounded, counted.
 
-use super::splice::Segments;
-use super::upstream::{HttpClient, UpBody};
+use super::pool::{HttpClient, UpBody};
 use crate::telemetry::{AbortOutcome, Metrics};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::fmt;
@@ -24,12 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An upstream request id that we minted: 32 hex digits of randomness, made of nothing else.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Rid(u128);
+pub(crate) struct Rid(u128);
 
 impl Rid {
     /// A new one.
     #[must_use]
-    pub fn mint() -> Self {
+    pub(crate) fn mint() -> Self {
         Rid(rand::random())
     }
 }
@@ -46,11 +46,19 @@ impl fmt::Debug for Rid {
     }
 }
 
+/// Where aborts go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The upstream's route for them.
+    pub uri: Uri,
+    /// `authorization` for it.
+    pub authorization: Option<HeaderValue>,
+}
+
 /// Sends aborts.
-pub struct Aborter {
+pub(crate) struct Aborter {
     client: HttpClient,
-    uri: Uri,
-    authorization: Option<HeaderValue>,
+    target: ArcSwap<Target>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     runtime: Handle,
@@ -58,20 +66,18 @@ pub struct Aborter {
 }
 
 impl Aborter {
-    /// An aborter that posts to `uri`, on `runtime`.
+    /// An aborter that posts to `target`, on `runtime`.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         client: HttpClient,
-        uri: Uri,
-        authorization: Option<HeaderValue>,
+        target: Target,
         tasks: TaskTracker,
         runtime: Handle,
         metrics: Metrics,
     ) -> Self {
         Aborter {
             client,
-            uri,
-            authorization,
+            target: ArcSwap::from_pointee(target),
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             tasks,
             runtime,
@@ -79,19 +85,25 @@ impl Aborter {
         }
     }
 
+    /// From now on aborts go there.
+    pub(super) fn aim(&self, target: Target) {
+        self.target.store(Arc::new(target));
+    }
+
     /// Aborts `rid`, then lets go of `connection`.
-    pub fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
+    pub(crate) fn abort<T: Send + 'static>(&self, rid: Rid, connection: T) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             self.metrics.abort(AbortOutcome::Dropped);
             return;
         };
         let body = Bytes::from(format!("{{\"rid\":\"{rid}\"}}"));
-        let mut request = Request::new(UpBody::Judged(Segments::new(&body, Vec::new())));
+        let mut request = Request::new(UpBody::whole(&body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
+        let target = self.target.load();
+        *request.uri_mut() = target.uri.clone();
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.authorization {
+        if let Some(key) = &target.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
         let answer = self.client.request(request);
@@ -112,6 +124,6 @@ impl Aborter {
 
 impl fmt::Debug for Aborter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aborter").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Aborter").field("target", &self.target.load()).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! A whole response: read to its end, judged, settled, then sent down as it came.
 
 use super::admission::Passage;
+use super::body::Gathering;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::journal::Journal;
@@ -11,29 +12,32 @@ use crate::guard::proposal::Proposal;
 use crate::ledger::event::Ending;
 use crate::telemetry::ExchangeOutcome;
 use crate::wire::completion::Completion;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// A whole response that may go down.
-pub struct Whole {
+pub(super) struct Whole {
     /// The upstream's own bytes.
     pub body: Bytes,
     /// The proof; `None` for an upstream's own error object, which holds no calls.
     pub released: Option<Released>,
     /// What was noted about it.
     pub notes: Vec<crate::guard::fault::Fault>,
+    /// The operation keys of the writes that it proposes, as a header.
+    pub operations: Option<HeaderValue>,
 }
 
 /// Reads and judges a whole response.
 ///
 /// # Errors
 /// When it does not come, is refused, or is no longer wanted.
-pub async fn whole(
+pub(super) async fn whole(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
@@ -50,22 +54,27 @@ pub async fn whole(
         })?;
         let proposal = Proposal::of(&completion);
         if completion.error && !proposal.has_calls() {
-            return Ok(Whole { body, released: None, notes: Vec::new() });
+            return Ok(Whole { body, released: None, notes: Vec::new(), operations: None });
         }
         release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
     };
     let mut notes = judged.notes().to_vec();
+    let writes = judged.writes();
     let released = judged.settle(passage, settings).await?;
+    let operations = match passage.flight() {
+        Some(flight) if writes => flight.operations().await,
+        _ => None,
+    };
     notes.extend(released.notes().iter().cloned());
     journal.spends(began.elapsed());
-    Ok(Whole { body, released: Some(released), notes })
+    Ok(Whole { body, released: Some(released), notes, operations })
 }
 
 /// Waits for the head, unless the exchange is no longer wanted first.
 ///
 /// # Errors
 /// When it does not come or is no longer wanted.
-pub async fn head(
+pub(super) async fn head(
     settings: &Settings,
     passage: &mut Passage,
     upcall: &mut Upcall,
@@ -89,8 +98,7 @@ async fn collect(
     upcall: &mut Upcall,
 ) -> Result<Bytes, Stopped> {
     let limit = settings.policy.limits.body_bytes;
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
+    let mut gathered = Gathering::new(limit, upcall.size_hint().lower());
     poll_fn(|cx| {
         if let Poll::Ready(code) = passage.poll_unwanted(cx, &settings.policy) {
             return Poll::Ready(Err(Stopped::unwanted(code)));
@@ -101,34 +109,30 @@ async fn collect(
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Ready(Some(Err(broken))) => return Poll::Ready(Err(stopped(broken))),
                 Poll::Ready(Some(Ok(data))) => {
-                    let length = first.as_ref().map_or(0, Bytes::len).max(rest.len());
-                    if length + data.len() > limit {
+                    if !gathered.take(data) {
                         return Poll::Ready(Err(Stopped::upstream(
                             Code::UpstreamInvalid,
                             "The upstream's answer is larger than limits.body_bytes.",
                         )));
-                    }
-                    match &first {
-                        None => first = Some(data),
-                        Some(begin) => {
-                            if rest.is_empty() {
-                                rest.extend_from_slice(begin);
-                            }
-                            rest.extend_from_slice(&data);
-                        }
                     }
                 }
             }
         }
     })
     .await?;
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+    Ok(gathered.whole())
 }
 
-/// A whole body on its way down. Its exchange is delivered when its bytes are handed over.
+/// Most of a whole body that is handed over at once: what the HTTP server holds beyond it is bounded, so
+/// the last piece is taken only when nearly all of the body is on its way.
+const SLICE: usize = 64 << 10;
+
+/// A whole body on its way down. Its exchange is delivered when its last bytes are handed over, and broken
+/// off when it is no longer wanted before.
 #[derive(Debug)]
-pub struct Delivery {
+pub(super) struct Delivery {
     body: Option<Bytes>,
+    settings: Arc<Settings>,
     passage: Passage,
     journal: Box<Journal>,
     failed: bool,
@@ -137,9 +141,14 @@ pub struct Delivery {
 impl Delivery {
     /// Of a judged answer, which takes the proof; or of the upstream's own error object.
     #[must_use]
-    pub fn new(whole: Whole, passage: Passage, journal: Box<Journal>) -> Self {
+    pub(super) fn new(
+        whole: Whole,
+        settings: Arc<Settings>,
+        passage: Passage,
+        journal: Box<Journal>,
+    ) -> Self {
         let failed = whole.released.is_none();
-        let mut delivery = Delivery { body: Some(whole.body), passage, journal, failed };
+        let mut delivery = Delivery { body: Some(whole.body), settings, passage, journal, failed };
         if failed {
             delivery.journal.ends(ExchangeOutcome::UpstreamError);
             if let Some(flight) = delivery.passage.flight() {
@@ -150,25 +159,49 @@ impl Delivery {
     }
 }
 
+impl Delivery {
+    /// A body that has begun cannot turn into an error object: it breaks off, so that no client takes it for
+    /// an answer.
+    fn withhold(&mut self, code: Code) -> std::io::Error {
+        self.body = None;
+        let stopped = Stopped::unwanted(code);
+        self.journal.refuses(&stopped.refusal);
+        if let Some(flight) = self.passage.flight() {
+            flight.close(stopped.ending);
+        }
+        std::io::Error::other("the answer is no longer wanted")
+    }
+}
+
 impl Body for Delivery {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = std::io::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let this = self.get_mut();
+        if !this.failed
+            && this.body.is_some()
+            && let Poll::Ready(code) = this.passage.poll_unwanted(cx, &this.settings.policy)
+        {
+            return Poll::Ready(Some(Err(this.withhold(code))));
+        }
+        if let Some(body) = this.body.as_mut().filter(|body| body.len() > SLICE) {
+            return Poll::Ready(Some(Ok(Frame::data(body.split_to(SLICE)))));
+        }
         // The HTTP server takes this as it comes: closing first means that a client which asks again right
         // after the last byte finds this exchange ended.
-        let ending = if self.failed { Ending::UpstreamFailed } else { Ending::Delivered };
-        if let Some(flight) = self.passage.flight() {
+        let ending = if this.failed { Ending::UpstreamFailed } else { Ending::Delivered };
+        if let Some(flight) = this.passage.flight() {
             flight.close(ending);
             ready!(flight.poll_closed(cx));
         }
-        if !self.failed {
-            self.journal.ends(ExchangeOutcome::Delivered);
+        if !this.failed {
+            this.journal.ends(ExchangeOutcome::Delivered);
         }
-        Poll::Ready(self.body.take().map(|body| Ok(Frame::data(body))))
+        Poll::Ready(this.body.take().map(|body| Ok(Frame::data(body))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -182,7 +215,7 @@ impl Body for Delivery {
 
 /// An answer that passes through unjudged: an upstream's error, or an unguarded route.
 #[derive(Debug)]
-pub struct Through {
+pub(super) struct Through {
     upcall: Upcall,
     _passage: Option<Passage>,
     journal: Box<Journal>,
@@ -192,7 +225,7 @@ pub struct Through {
 impl Through {
     /// Passes on what `upcall` still gives; the exchange ends as `ending` says when all of it went down.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         upcall: Upcall,
         passage: Option<Passage>,
         journal: Box<Journal>,

@@ -19,7 +19,7 @@ const LINGER: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When they do not.
-pub fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+pub(crate) fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     let refuse = |name: &str, text: &str| Err(Box::new(Refusal::at(Code::BodyInvalid, name, text)));
     if let Some(value) = headers.get(header::CONTENT_TYPE)
         && !is_json(value.to_str().unwrap_or("?"))
@@ -35,14 +35,14 @@ pub fn check_media(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
 
 /// Whether a media type is JSON's.
 #[must_use]
-pub fn is_json(value: &str) -> bool {
+pub(crate) fn is_json(value: &str) -> bool {
     let essence = essence(value);
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
 /// A media type without its parameters, in lower case.
 #[must_use]
-pub fn essence(value: &str) -> String {
+pub(crate) fn essence(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -50,14 +50,13 @@ pub fn essence(value: &str) -> String {
 ///
 /// # Errors
 /// When it is too large, comes too slowly, or breaks off.
-pub async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
+pub(crate) async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
     let announced = body.size_hint().lower();
     if announced > limits.body_bytes as u64 {
         discard(body).await;
         return Err(too_large(limits));
     }
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
+    let mut gathered = Gathering::new(limits.body_bytes, announced);
     loop {
         let frame = match tokio::time::timeout(limits.header_read_timeout, body.frame()).await {
             Err(_) => {
@@ -73,37 +72,84 @@ pub async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refu
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        let length = first.as_ref().map_or(0, Bytes::len).max(rest.len());
-        if length + data.len() > limits.body_bytes {
+        if !gathered.take(data) {
             discard(body).await;
             return Err(too_large(limits));
         }
-        match &first {
-            None => first = Some(data),
-            Some(begin) => {
-                if rest.is_empty() {
-                    let expected = usize::try_from(announced).unwrap_or(usize::MAX);
-                    rest.reserve(expected.min(RESERVE).max(begin.len() + data.len()));
-                    rest.extend_from_slice(begin);
-                }
-                rest.extend_from_slice(&data);
-            }
-        }
     }
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+    Ok(gathered.whole())
+}
+
+/// A body that is gathered up to a bound. One that comes in a single read is not copied.
+pub(super) struct Gathering {
+    limit: usize,
+    announced: usize,
+    first: Option<Bytes>,
+    rest: BytesMut,
+}
+
+impl Gathering {
+    /// Of at most `limit` bytes; `announced` is how many there will be, as far as that is known.
+    pub(super) fn new(limit: usize, announced: u64) -> Self {
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        Gathering { limit, announced, first: None, rest: BytesMut::new() }
+    }
+
+    /// Adds what came; false when that is too much.
+    pub(super) fn take(&mut self, data: Bytes) -> bool {
+        let length = self.first.as_ref().map_or(0, Bytes::len).max(self.rest.len());
+        if length + data.len() > self.limit {
+            return false;
+        }
+        let Some(first) = &self.first else {
+            self.first = Some(data);
+            return true;
+        };
+        if self.rest.is_empty() {
+            self.rest.reserve(self.announced.min(RESERVE).max(first.len() + data.len()));
+            self.rest.extend_from_slice(first);
+        }
+        self.rest.extend_from_slice(&data);
+        true
+    }
+
+    /// All of it.
+    pub(super) fn whole(self) -> Bytes {
+        if self.rest.is_empty() { self.first.unwrap_or_default() } else { self.rest.freeze() }
+    }
 }
 
 /// Reads on and forgets, for a while: a client that is still sending would otherwise meet a closed
 /// connection and never read our answer.
-pub async fn discard(mut body: Incoming) {
+pub(crate) async fn discard(mut body: Incoming) {
     let drained = async { while let Some(Ok(_)) = body.frame().await {} };
     // Past that, the client has had its time.
     let _ = tokio::time::timeout(LINGER, drained).await;
 }
 
-fn too_large(limits: &Limits) -> Box<Refusal> {
+/// The refusal of a larger body.
+#[must_use]
+pub(crate) fn too_large(limits: &Limits) -> Box<Refusal> {
     Box::new(Refusal::plain(
         Code::BodyTooLarge,
         format!("The body is larger than {} bytes (limits.body_bytes).", limits.body_bytes),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_read_is_not_copied_and_several_are_bounded_together() {
+        let read = Bytes::from_static(b"abc");
+        let mut one = Gathering::new(3, 3);
+        assert!(one.take(read.clone()));
+        assert_eq!(one.whole().as_ptr(), read.as_ptr());
+        let mut several = Gathering::new(6, 0);
+        assert!(several.take(read.clone()) && several.take(Bytes::new()) && several.take(read));
+        assert!(!several.take(Bytes::from_static(b"d")));
+        assert_eq!(several.whole(), "abcabc");
+        assert!(Gathering::new(0, 0).whole().is_empty());
+    }
 }

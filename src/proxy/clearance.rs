@@ -2,10 +2,10 @@
 //!
 //! `Cleared` is a proof: only [`clear`] makes one, and nothing goes up the guarded route without it.
 
-use super::admission;
 use super::gateway::Gateway;
 use super::gateway::Settings;
 use super::headers::Standing;
+use super::question;
 use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::offer::Offer;
@@ -13,17 +13,17 @@ use crate::guard::pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
 use crate::wire::json::BodyFault;
-use crate::wire::request::ChatRequest;
+use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
 
 /// A request that the rules let through, and what the way back needs to know of it.
-pub struct Cleared {
+pub(super) struct Cleared {
     /// The client's own bytes.
     pub(super) body: Bytes,
     /// Where a member may be spliced in.
     pub(super) splice_at: usize,
-    /// Whether the client named a `rid` of its own.
-    pub(super) has_rid: bool,
+    /// The client's own `rid`, if any.
+    pub(super) rid: Slot,
     /// What the model may propose.
     pub(super) offer: Offer,
     /// What was noted.
@@ -34,7 +34,7 @@ pub struct Cleared {
 }
 
 /// What the request rules make of a body.
-pub enum Clearance {
+pub(super) enum Clearance {
     /// It may go on.
     Cleared(Box<Cleared>),
     /// It could not be read, and the operator lets such bodies through: as they are, and noted.
@@ -44,7 +44,7 @@ pub enum Clearance {
 }
 
 /// Reads and judges a body.
-pub fn clear(
+pub(super) fn clear(
     gateway: &Gateway,
     settings: &Settings,
     standing: &Standing,
@@ -73,11 +73,11 @@ pub fn clear(
     let admit = standing
         .conversation
         .is_some()
-        .then(|| admission::event(gateway, settings, standing, exchange, &request, &pairing));
+        .then(|| question::event(gateway, settings, standing, exchange, &request, &pairing));
     let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,
-        has_rid: request.has_rid,
+        rid: request.rid,
         offer,
         notes: verdict.notes,
         admit,

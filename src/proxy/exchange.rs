@@ -1,4 +1,7 @@
 //! One exchange, from the request's head to the response's body.
+//!
+//! An exchange that was admitted and is refused on its way is ended in the ledger before its client hears of
+//! it: who asks again right after a refusal must not find the old attempt still under way.
 
 use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};
@@ -9,11 +12,11 @@ use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
 use super::identity::Principal;
 use super::journal::Journal;
+use super::pool::UpBody;
 use super::refusal::Refusal;
 use super::relay::Relay;
 use super::release::Stopped;
-use super::splice::Segments;
-use super::upstream::{UpBody, Upcall};
+use super::upstream::Upcall;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{Ending, ExchangeId};
 use crate::telemetry::{ExchangeOutcome, Route};
@@ -29,18 +32,24 @@ use std::sync::Arc;
 const LARGE_BODY: usize = 256 << 10;
 
 /// Serves the guarded route.
-pub async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
-    match run(&gateway, &settings, &mut journal, parts, body).await {
+    let ran = tokio::select! {
+        biased;
+        ran = run(&gateway, &settings, &mut journal, parts, body) => ran,
+        // What was under way is ended by its guards.
+        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
+    };
+    match ran {
         Ok(going) => going.into_response(gateway, settings, journal),
         Err(refusal) => refuse(&refusal, &mut journal),
     }
 }
 
 /// Serves a route that is forwarded unjudged.
-pub async fn unguarded(
+pub(crate) async fn unguarded(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     route: Route,
@@ -60,7 +69,12 @@ pub async fn unguarded(
         Err(refusal) => return refuse(&refusal, &mut journal),
     };
     journal.goes_up(None);
-    match poll_fn(|cx| upcall.poll_head(cx)).await {
+    let heard = tokio::select! {
+        biased;
+        heard = poll_fn(|cx| upcall.poll_head(cx)) => heard,
+        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
+    };
+    match heard {
         Ok(head) => {
             journal.heard(head.status, false);
             let way = Way::Through(upcall, None, ending_by(head.status));
@@ -74,8 +88,15 @@ pub async fn unguarded(
     }
 }
 
+/// The end of a drain: what has no answer yet gets none.
+fn refuse_cut(journal: &mut Journal) -> Response<Body> {
+    let response = refuse(&Stopped::draining(false).refusal, journal);
+    journal.ends(ExchangeOutcome::Withheld);
+    response
+}
+
 /// Refuses a request without looking at its body.
-pub async fn refuse_unread(
+pub(crate) async fn refuse_unread(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     refusal: Refusal,
@@ -87,19 +108,26 @@ pub async fn refuse_unread(
 }
 
 /// Our own answer in place of the upstream's.
-pub fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
+pub(crate) fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
     if let Some(generation) = refusal.generation {
         journal.stamp.generation = Some(generation);
     }
     journal.refuses(refusal);
-    let mut response = Response::new(Body::from(refusal.body()));
-    *response.status_mut() = refusal.status();
+    let mut response = json(refusal.status(), refusal.body());
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     journal.stamp.refused(headers, refusal);
     if refusal.code() == Code::Draining {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
+}
+
+/// An answer in our own words.
+pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
 }
 
@@ -128,11 +156,16 @@ impl Going {
         headers::make_downward(&mut self.head.headers, unchanged);
         journal.notes(&self.notes);
         journal.stamp.passed(&mut self.head.headers, &self.notes);
+        if let Way::Whole(answer::Whole { operations: Some(value), .. }, _) = &self.way {
+            self.head.headers.insert(headers::OPERATIONS, value.clone());
+        }
         let body = match self.way {
             Way::Through(upcall, passage, ending) => {
                 Body::new(Through::new(upcall, passage, journal, ending))
             }
-            Way::Whole(whole, passage) => Body::new(Delivery::new(whole, passage, journal)),
+            Way::Whole(whole, passage) => {
+                Body::new(Delivery::new(whole, settings, passage, journal))
+            }
             Way::Stream(cleared, passage, upcall) => {
                 Body::new(Relay::new(gateway, settings, cleared, passage, upcall, journal))
             }
@@ -290,8 +323,7 @@ async fn opaque(
     body: Bytes,
     notes: Vec<Fault>,
 ) -> Result<Going, Box<Refusal>> {
-    let body = UpBody::Judged(Segments::new(&body, Vec::new()));
-    let mut upcall = forward::pass(gateway, settings, parts, body)?;
+    let mut upcall = forward::pass(gateway, settings, parts, UpBody::whole(&body))?;
     journal.goes_up(None);
     match poll_fn(|cx| upcall.poll_head(cx)).await {
         Ok(head) => {

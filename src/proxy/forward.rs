@@ -6,13 +6,15 @@ use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::headers;
+use super::pool::UpBody;
 use super::refusal::Refusal;
 use super::splice::{Segments, Splice, offset_in};
-use super::upstream::{UpBody, Upcall};
+use super::upstream::Upcall;
 use crate::guard::fault::Code;
 use crate::guard::pairing;
 use crate::ledger::event::{Notice, Substitution};
 use crate::policy::{Policy, UpstreamKind};
+use crate::wire::content;
 use crate::wire::request::{ChatRequest, Message};
 use bytes::Bytes;
 use http::request::Parts;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When a notice cannot be put in place of a result.
-pub fn forward(
+pub(super) fn forward(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     parts: Parts,
@@ -38,15 +40,13 @@ pub fn forward(
         splices = substitute(&cleared.body, &admitted.substitutions, &settings.policy)?;
     }
     let upstream = &settings.policy.upstream;
-    let minted = upstream.kind == UpstreamKind::Sglang && upstream.rid && !cleared.has_rid;
+    let minted = upstream.kind == UpstreamKind::Sglang && upstream.rid;
     let rid = minted.then(Rid::mint);
-    if let Some(rid) = &rid {
-        splices.push(Splice {
-            at: cleared.splice_at,
-            remove: 0,
-            insert: Bytes::from(format!("\"rid\":\"{rid}\",")),
-        });
-    }
+    let splice = rid.as_ref().and_then(|rid| {
+        Splice::member(cleared.rid, cleared.splice_at, "rid", &format!("\"{rid}\""))
+    });
+    let rid = rid.filter(|_| splice.is_some());
+    splices.extend(splice);
     let body = UpBody::Judged(Segments::new(&cleared.body, splices));
     send(gateway, settings, parts, body, rid)
 }
@@ -55,7 +55,7 @@ pub fn forward(
 ///
 /// # Errors
 /// When the upstream's URL cannot be built.
-pub fn pass(
+pub(super) fn pass(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     parts: Parts,
@@ -117,7 +117,7 @@ fn substitute(
         && before.messages.len() == after.messages.len();
     let placed = substitutions.iter().all(|substitution| {
         after.messages.get(substitution.message).is_some_and(|message| {
-            message.content.and_then(|span| super::admission::result_content(span.raw)).as_deref()
+            message.content.and_then(|span| content::text(span.raw)).as_deref()
                 == Some(notice_text(policy, substitution.notice))
         })
     });

@@ -1,8 +1,13 @@
 //! What all exchanges of one running proxy share.
+//!
+//! Two kinds of things: what lives as long as the process (store, metrics, connections, bounds), and the
+//! [`Settings`], which may be swapped at any time. An exchange takes the settings once, when it begins, so
+//! that no rule changes between its request and its answer.
 
-use super::abort::Aborter;
-use super::flight::Flights;
-use super::upstream::{self, HttpClient, Patience};
+use super::abort::{self, Aborter};
+use super::flights::Flights;
+use super::pool::{self, HttpClient};
+use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
 use crate::ledger::event::{Event, Replica, Transition};
@@ -20,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Tool lists whose compiled schemas are kept, and about how much memory for them.
@@ -71,6 +77,13 @@ impl Settings {
         }
     }
 
+    /// Where aborts go.
+    fn abort_target(&self) -> Result<abort::Target, StartError> {
+        let uri = self.upstream_uri(&PathAndQuery::from_static("/abort_request"));
+        let uri = uri.ok_or(StartError::UpstreamUrl)?;
+        Ok(abort::Target { uri, authorization: self.authorization.clone() })
+    }
+
     /// A path of the upstream.
     #[must_use]
     pub fn upstream_uri(&self, path: &PathAndQuery) -> Option<Uri> {
@@ -98,21 +111,26 @@ fn tool_rules(policy: &Policy) -> Result<ToolRules, String> {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A port cannot be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address} ({source}); choose another address with {flag}")]
     Listen {
         /// Which.
         address: std::net::SocketAddr,
+        /// The flag that sets it.
+        flag: &'static str,
         /// Why.
         source: std::io::Error,
     },
+    /// Nobody could tell the process to end or to read its configuration again.
+    #[error("cannot wait for signals: {0}")]
+    Signals(std::io::Error),
     /// A tool's settings are unusable.
     #[error("{0}")]
     Tools(String),
     /// The upstream's URL is unusable.
-    #[error("the upstream's URL is not usable")]
+    #[error("upstream.url cannot be used")]
     UpstreamUrl,
     /// The upstream's key is unusable.
-    #[error("the upstream's key cannot stand in a header")]
+    #[error("the upstream's key cannot stand in a header: see upstream.api_key_file")]
     UpstreamKey,
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
@@ -137,6 +155,8 @@ pub struct Gateway {
     pub(crate) live: TaskTracker,
     /// Everything that is spawned.
     pub(crate) tasks: TaskTracker,
+    /// Cancelled at the end of a drain: what is still in flight ends now, and says so.
+    pub(crate) cut: CancellationToken,
     runtime: Handle,
     draining: AtomicBool,
 }
@@ -155,14 +175,10 @@ impl Gateway {
         let settings = Settings::new(policy)?;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
-        let client = upstream::client(settings.policy.upstream.connect_timeout);
-        let abort_uri = settings
-            .upstream_uri(&PathAndQuery::from_static("/abort_request"))
-            .ok_or(StartError::UpstreamUrl)?;
+        let client = pool::client(settings.policy.upstream.connect_timeout);
         let aborter = Arc::new(Aborter::new(
             client.clone(),
-            abort_uri,
-            settings.authorization.clone(),
+            settings.abort_target()?,
             tasks.clone(),
             runtime.clone(),
             metrics.clone(),
@@ -181,6 +197,7 @@ impl Gateway {
             exchanges,
             live: TaskTracker::new(),
             tasks,
+            cut: CancellationToken::new(),
             runtime,
             draining: AtomicBool::new(false),
         }))
@@ -190,6 +207,22 @@ impl Gateway {
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
+    }
+
+    /// Takes another configuration. Exchanges in flight keep the one they began with. (When the upstream
+    /// changes, an abort of theirs goes to the new one, which does not know the id; the old one sees its
+    /// connection close.) Gives the keys that need a restart and so keep their values.
+    ///
+    /// # Errors
+    /// When it cannot be used; then nothing changes.
+    pub fn reload(&self, mut policy: Policy) -> Result<Vec<&'static str>, StartError> {
+        let kept = policy.keep_fixed(&self.settings().policy);
+        let settings = Settings::new(policy)?;
+        let target = settings.abort_target()?;
+        self.metrics.set_tools(&settings.policy.tools);
+        self.settings.store(Arc::new(settings));
+        self.aborter.aim(target);
+        Ok(kept)
     }
 
     /// Where ledgers live.

@@ -7,16 +7,18 @@ use crate::policy::Policy;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// Highest generation: what a JSON number holds exactly (2^53 - 1).
-pub const MAX_GENERATION: u64 = (1 << 53) - 1;
+pub(crate) const MAX_GENERATION: u64 = (1 << 53) - 1;
 
 /// Most bytes of the notes header.
 const NOTES_BYTES: usize = 2048;
 
 /// Joins our record with the client's.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GENERATION: HeaderName = HeaderName::from_static("x-generation");
 const VERDICT: HeaderName = HeaderName::from_static("x-tigertally-verdict");
 const NOTES: HeaderName = HeaderName::from_static("x-tigertally-notes");
+/// The operation keys of the writes that a whole answer proposes.
+pub(super) const OPERATIONS: HeaderName = HeaderName::from_static("x-tigertally-operations");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 const IDEMPOTENCY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -57,7 +59,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Makes a client's headers those of the request to the upstream. `Host` and the length are set anew
 /// by the HTTP client. `own_key` is the upstream's key, when we hold it.
-pub fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>) {
+pub(crate) fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>) {
     strip_hop_by_hop(headers);
     let steering: Vec<HeaderName> =
         headers.keys().filter(|name| steers_upstream(name)).cloned().collect();
@@ -76,18 +78,18 @@ pub fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>) {
 }
 
 /// Makes the upstream's headers those of our answer. `keep_length` when the body goes down unchanged.
-pub fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
+pub(crate) fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
     strip_hop_by_hop(headers);
     if !keep_length {
         headers.remove(header::CONTENT_LENGTH);
     }
-    for ours in [GENERATION, VERDICT, NOTES, SHOULD_RETRY] {
+    for ours in [GENERATION, VERDICT, NOTES, OPERATIONS, SHOULD_RETRY] {
         headers.remove(ours);
     }
 }
 
 /// The client's own request id, when it is 1 to 128 visible ASCII characters; else ours.
-pub fn request_id(headers: &HeaderMap, minted: ExchangeId) -> HeaderValue {
+pub(crate) fn request_id(headers: &HeaderMap, minted: ExchangeId) -> HeaderValue {
     headers
         .get(REQUEST_ID)
         .filter(|value| value.len() <= 128 && is_visible(value.as_bytes()))
@@ -100,9 +102,15 @@ fn is_visible(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic)
 }
 
+/// Whether a text can name a conversation: 1 to 256 visible ASCII characters.
+#[must_use]
+pub(crate) fn is_conversation_id(text: &str) -> bool {
+    text.len() <= 256 && is_visible(text.as_bytes())
+}
+
 /// What a client says about where its request belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// The conversation header's value.
     pub conversation: Option<String>,
     /// The generation header.
@@ -118,7 +126,7 @@ impl Standing {
     ///
     /// # Errors
     /// When a conversation or generation header is malformed, or two of them disagree.
-    pub fn read(headers: &HeaderMap, policy: &Policy) -> Result<Self, Box<Refusal>> {
+    pub(crate) fn read(headers: &HeaderMap, policy: &Policy) -> Result<Self, Box<Refusal>> {
         let conversation = conversation(headers, policy)?;
         let generation = match conversation {
             Some(_) => generation(headers, policy)?,
@@ -140,9 +148,7 @@ fn conversation(headers: &HeaderMap, policy: &Policy) -> Result<Option<String>, 
     let mut found: Option<String> = None;
     for name in &policy.conversation_headers {
         for value in headers.get_all(name) {
-            let Some(text) =
-                value.to_str().ok().filter(|text| is_visible(text.as_bytes()) && text.len() <= 256)
-            else {
+            let Some(text) = value.to_str().ok().filter(|text| is_conversation_id(text)) else {
                 return refuse(
                     name.as_str(),
                     "The conversation header must be 1 to 256 visible ASCII characters.",
@@ -197,7 +203,7 @@ fn generation(headers: &HeaderMap, policy: &Policy) -> Result<Option<u64>, Box<R
 
 /// What our answer headers say about an exchange.
 #[derive(Clone, Debug)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// `x-request-id`
     pub request_id: HeaderValue,
     /// `x-generation`
@@ -206,13 +212,13 @@ pub struct Stamp {
 
 impl Stamp {
     /// Writes them for an answer that goes through.
-    pub fn passed(&self, headers: &mut HeaderMap, notes: &[Fault]) {
+    pub(crate) fn passed(&self, headers: &mut HeaderMap, notes: &[Fault]) {
         let verdict = if notes.is_empty() { "pass" } else { "note" };
         self.write(headers, verdict, notes);
     }
 
     /// Writes them for a refusal.
-    pub fn refused(&self, headers: &mut HeaderMap, refusal: &Refusal) {
+    pub(crate) fn refused(&self, headers: &mut HeaderMap, refusal: &Refusal) {
         self.write(headers, "refuse", &refusal.notes);
         if refusal.status().is_server_error() {
             if refusal.status() == http::StatusCode::SERVICE_UNAVAILABLE {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// Events held back, in the order they came.
 #[derive(Debug)]
-pub struct Hold {
+pub(super) struct Hold {
     events: Vec<Held>,
     bytes: usize,
     limit: usize,
@@ -24,19 +24,19 @@ struct Held {
 impl Hold {
     /// Holds at most `limit` bytes.
     #[must_use]
-    pub fn new(limit: usize, gauge: Gauge) -> Self {
+    pub(super) fn new(limit: usize, gauge: Gauge) -> Self {
         Hold { events: Vec::new(), bytes: 0, limit, gauge }
     }
 
     /// Whether nothing is held.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
     /// Holds one event; false when that is too much.
     #[must_use]
-    pub fn take(&mut self, wire: Bytes, carries: bool) -> bool {
+    pub(super) fn take(&mut self, wire: Bytes, carries: bool) -> bool {
         self.bytes = self.bytes.saturating_add(wire.len());
         self.gauge.add(wire.len());
         self.events.push(Held { wire, carries });
@@ -44,17 +44,17 @@ impl Hold {
     }
 
     /// Lets everything go, verbatim and in order.
-    pub fn release(&mut self, _proof: &Released) -> impl Iterator<Item = Bytes> + use<> {
+    pub(super) fn release(&mut self, _proof: &Released) -> impl Iterator<Item = Bytes> + use<> {
         self.empty().into_iter().map(|held| held.wire)
     }
 
     /// After an error of the upstream: pieces of calls are dropped, the rest was only waiting for them.
-    pub fn drop_calls(&mut self) -> impl Iterator<Item = Bytes> + use<> {
+    pub(super) fn drop_calls(&mut self) -> impl Iterator<Item = Bytes> + use<> {
         self.empty().into_iter().filter(|held| !held.carries).map(|held| held.wire)
     }
 
     /// Drops everything.
-    pub fn discard(&mut self) {
+    pub(super) fn discard(&mut self) {
         self.empty();
     }
 

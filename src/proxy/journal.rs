@@ -6,7 +6,7 @@ use super::admission::Passage;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
-use crate::guard::fault::Fault;
+use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// What is known of one exchange so far. Dropping it ends the exchange.
-pub struct Journal {
+pub(crate) struct Journal {
     gateway: Arc<Gateway>,
     /// What our answer headers say.
     pub stamp: Stamp,
@@ -44,7 +44,7 @@ pub struct Journal {
 impl Journal {
     /// Begins one.
     #[must_use]
-    pub fn open(gateway: &Arc<Gateway>, route: Route, headers: &HeaderMap) -> Box<Self> {
+    pub(crate) fn open(gateway: &Arc<Gateway>, route: Route, headers: &HeaderMap) -> Box<Self> {
         let exchange = ExchangeId(rand::random());
         let request_id = super::headers::request_id(headers, exchange);
         let now = Instant::now();
@@ -75,23 +75,23 @@ impl Journal {
 
     /// The id that we minted.
     #[must_use]
-    pub fn exchange(&self) -> ExchangeId {
+    pub(crate) fn exchange(&self) -> ExchangeId {
         self.exchange
     }
 
     /// It holds this place among the exchanges in flight until it ends.
-    pub fn holds(&mut self, permit: OwnedSemaphorePermit) {
+    pub(crate) fn holds(&mut self, permit: OwnedSemaphorePermit) {
         self.place = Some((permit, self.gateway.metrics.in_flight()));
     }
 
     /// Where the client says it belongs.
-    pub fn stands(&mut self, standing: &Standing) {
+    pub(crate) fn stands(&mut self, standing: &Standing) {
         self.conversation.clone_from(&standing.conversation);
         self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
     }
 
     /// What the ledger said.
-    pub fn admitted(&mut self, passage: &Passage) {
+    pub(crate) fn admitted(&mut self, passage: &Passage) {
         if let Some(admitted) = passage.admitted() {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
@@ -100,12 +100,12 @@ impl Journal {
     }
 
     /// The request's body is here: what it takes until it goes up is ours.
-    pub fn has_read(&mut self) {
+    pub(crate) fn has_read(&mut self) {
         self.read = Instant::now();
     }
 
     /// The request goes up now.
-    pub fn goes_up(&mut self, rid: Option<String>) {
+    pub(crate) fn goes_up(&mut self, rid: Option<String>) {
         self.rid = rid;
         let now = Instant::now();
         self.spent += now - self.read;
@@ -113,19 +113,19 @@ impl Journal {
     }
 
     /// Work of ours between the upstream and the client.
-    pub fn spends(&mut self, span: Duration) {
+    pub(crate) fn spends(&mut self, span: Duration) {
         self.spent += span;
     }
 
     /// The upstream's head is here.
-    pub fn heard(&mut self, status: StatusCode, stream: bool) {
+    pub(crate) fn heard(&mut self, status: StatusCode, stream: bool) {
         self.head = Some(Instant::now());
         self.status = Some(status);
         self.stream = stream;
     }
 
     /// The first bytes of a stream go down.
-    pub fn speaks(&mut self) {
+    pub(crate) fn speaks(&mut self) {
         if !self.spoken {
             self.spoken = true;
             self.first_data = Some(Instant::now());
@@ -133,7 +133,7 @@ impl Journal {
     }
 
     /// These are let through and recorded.
-    pub fn notes(&mut self, notes: &[Fault]) {
+    pub(crate) fn notes(&mut self, notes: &[Fault]) {
         for note in notes {
             self.codes.push(note.code.as_str());
             self.gateway.metrics.fault(note.code, FaultVerdict::Note);
@@ -141,7 +141,7 @@ impl Journal {
     }
 
     /// It is refused.
-    pub fn refuses(&mut self, refusal: &Refusal) {
+    pub(crate) fn refuses(&mut self, refusal: &Refusal) {
         for fault in &refusal.faults {
             self.codes.push(fault.code.as_str());
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
@@ -150,7 +150,6 @@ impl Journal {
         if self.status.is_none() {
             self.status = Some(refusal.status());
         }
-        use crate::guard::fault::Code;
         self.outcome = match refusal.code() {
             Code::StaleAnswer | Code::Overtaken => ExchangeOutcome::Withheld,
             Code::UpstreamInvalid | Code::UpstreamTimeout | Code::UpstreamUnreachable => {
@@ -161,12 +160,12 @@ impl Journal {
     }
 
     /// How it ends when it is dropped now.
-    pub fn ends(&mut self, outcome: ExchangeOutcome) {
+    pub(crate) fn ends(&mut self, outcome: ExchangeOutcome) {
         self.outcome = outcome;
     }
 
     /// Our answer's status.
-    pub fn answers(&mut self, status: StatusCode) {
+    pub(crate) fn answers(&mut self, status: StatusCode) {
         self.status = Some(status);
     }
 }
@@ -174,6 +173,10 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
+        if self.outcome == ExchangeOutcome::ClientGone && self.gateway.cut.is_cancelled() {
+            // Not the client went away: we did.
+            self.outcome = ExchangeOutcome::Withheld;
+        }
         let metrics = &self.gateway.metrics;
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {

@@ -6,34 +6,41 @@
 //!     client ◄── answer / relay ◄── release (Judged → Released) ◄────────────────────────────────┘
 //! ```
 //!
-//! Privileged steps take proofs that only the rule can make: [`clearance::Cleared`] and
-//! [`admission::Passage`] to go up, [`release::Released`] to let calls down. Whatever ends early (a client
-//! that leaves, a refusal, a panic) is ended by guards: [`upstream::Upcall`] aborts the upstream's work,
-//! [`flight::Flight`] tells the ledger, [`journal::Journal`] writes the record.
+//! Privileged steps take proofs that only the rule can make: `clearance::Cleared` and
+//! `admission::Passage` to go up, `release::Released` to let calls down. Whatever ends early (a client
+//! that leaves, a refusal, a panic) is ended by guards: `upstream::Upcall` aborts the upstream's work,
+//! `flight::Flight` tells the ledger, `journal::Journal` writes the record.
+//!
+//! The rooms on that way are the proxy's own: no other layer can send a request up or let calls down. Open
+//! to `control` is what it needs to answer as the guarded route does: the same headers, digests and refusals.
 
-pub mod abort;
-pub mod admission;
-pub mod answer;
-pub mod body;
-pub mod clearance;
-pub mod exchange;
-pub mod flight;
-pub mod forward;
-pub mod gateway;
-pub mod headers;
-pub mod hold;
-pub mod identity;
-pub mod journal;
-pub mod outbox;
-pub mod refusal;
-pub mod relay;
-pub mod release;
-pub mod router;
-pub mod screen;
-pub mod server;
-pub mod splice;
-pub mod upstream;
+mod abort;
+mod admission;
+mod answer;
+pub(crate) mod body;
+mod clearance;
+pub(crate) mod exchange;
+mod flight;
+mod flights;
+mod forward;
+mod gateway;
+pub(crate) mod headers;
+mod hold;
+pub(crate) mod identity;
+pub(crate) mod journal;
+pub(crate) mod operation;
+mod outbox;
+pub(crate) mod pool;
+pub(crate) mod question;
+pub(crate) mod refusal;
+mod relay;
+mod release;
+pub(crate) mod router;
+mod screen;
+mod server;
+mod splice;
+mod upstream;
 
-pub use flight::Flights;
-pub use gateway::{Gateway, Settings, StartError};
+pub use flights::Flights;
+pub use gateway::{Gateway, StartError};
 pub use server::{Running, Surfaces};

@@ -1,11 +1,14 @@
 //! What of a stream may go down now.
+//!
+//! The upstream's server writes several events at once; cut apart they would cost the client a read and
+//! us a write each. So what was one read and may go whole goes as one, and still nothing is copied.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// Slices ready to go down. Neighbours in one network read leave as one slice, without a copy.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub(super) struct Outbox {
     ready: VecDeque<Bytes>,
     /// The network read that the newest slice was cut from.
     read: Bytes,
@@ -13,12 +16,12 @@ pub struct Outbox {
 
 impl Outbox {
     /// What follows is cut from this read.
-    pub fn reading(&mut self, read: Bytes) {
+    pub(super) fn reading(&mut self, read: Bytes) {
         self.read = read;
     }
 
     /// Adds a slice.
-    pub fn push(&mut self, slice: Bytes) {
+    pub(super) fn push(&mut self, slice: Bytes) {
         if slice.is_empty() {
             return;
         }
@@ -32,24 +35,24 @@ impl Outbox {
     }
 
     /// Takes the oldest slice.
-    pub fn pop(&mut self) -> Option<Bytes> {
+    pub(super) fn pop(&mut self) -> Option<Bytes> {
         self.ready.pop_front()
     }
 
     /// Drops what waits.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.ready.clear();
     }
 
     /// How many slices wait.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ready.len()
     }
 
     /// Whether nothing waits.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
 }

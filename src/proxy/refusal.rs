@@ -5,13 +5,15 @@
 //! twice. 5xx is kept for real failures, where a retry is right.
 
 use crate::guard::fault::{Code, Fault};
+use crate::ledger::event::Refused;
+use crate::store::StoreError;
 use crate::wire::envelope;
 use bytes::Bytes;
 use http::StatusCode;
 
 /// Which way the thing went that was refused. Some codes are shared; their status is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// From the client to the model.
     Request,
     /// From the model to the client.
@@ -20,7 +22,7 @@ pub enum Direction {
 
 /// Our own answer in place of the upstream's.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// Why: at least one. The first one's code decides the status.
     pub faults: Vec<Fault>,
     /// What else was seen.
@@ -34,43 +36,64 @@ pub struct Refusal {
 impl Refusal {
     /// Of a request, for these faults.
     #[must_use]
-    pub fn of_request(faults: Vec<Fault>) -> Self {
+    pub(crate) fn of_request(faults: Vec<Fault>) -> Self {
         Refusal { faults, notes: Vec::new(), direction: Direction::Request, generation: None }
     }
 
     /// Of a response, for these faults.
     #[must_use]
-    pub fn of_response(faults: Vec<Fault>) -> Self {
+    pub(crate) fn of_response(faults: Vec<Fault>) -> Self {
         Refusal { faults, notes: Vec::new(), direction: Direction::Response, generation: None }
+    }
+
+    /// Of a request, by the ledger.
+    #[must_use]
+    pub(crate) fn of_ledger(refused: Refused) -> Self {
+        let Refused { faults, notes, generation } = refused;
+        Refusal { notes, generation, ..Refusal::of_request(faults) }
+    }
+
+    /// Because the store did not do it.
+    #[must_use]
+    pub(crate) fn of_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full => Refusal::plain(
+                Code::Overloaded,
+                "This principal holds as many conversations as it may; try again later.",
+            ),
+            StoreError::Unavailable(_) => {
+                Refusal::plain(Code::StoreUnavailable, "The store of conversations is unavailable.")
+            }
+        }
     }
 
     /// For one fault of the exchange as a whole.
     #[must_use]
-    pub fn plain(code: Code, message: impl Into<String>) -> Self {
+    pub(crate) fn plain(code: Code, message: impl Into<String>) -> Self {
         Refusal::of_request(vec![plain_fault(code, "", message)])
     }
 
     /// The same, at a place.
     #[must_use]
-    pub fn at(code: Code, param: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn at(code: Code, param: &str, message: impl Into<String>) -> Self {
         Refusal::of_request(vec![plain_fault(code, param, message)])
     }
 
     /// The code that decides.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         self.faults.first().map_or(Code::UpstreamInvalid, |fault| fault.code)
     }
 
     /// The HTTP status.
     #[must_use]
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         status(self.code(), self.direction)
     }
 
     /// The body: OpenAI's error envelope.
     #[must_use]
-    pub fn body(&self) -> Bytes {
+    pub(crate) fn body(&self) -> Bytes {
         let entries: Vec<envelope::Entry<'_>> = self
             .faults
             .iter()
@@ -96,7 +119,7 @@ impl Refusal {
 
     /// The same as the one error event that ends a stream.
     #[must_use]
-    pub fn event(&self) -> Bytes {
+    pub(crate) fn event(&self) -> Bytes {
         let body = self.body();
         let mut event = Vec::with_capacity(body.len() + 8);
         event.extend_from_slice(b"data: ");
@@ -108,7 +131,7 @@ impl Refusal {
 
 /// A fault of the exchange as a whole, in the proxy's own words.
 #[must_use]
-pub fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault {
+pub(crate) fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault {
     Fault {
         code,
         param: param.to_owned(),
@@ -120,7 +143,7 @@ pub fn plain_fault(code: Code, param: &str, message: impl Into<String>) -> Fault
 
 /// The one table: code and direction to status.
 #[must_use]
-pub fn status(code: Code, direction: Direction) -> StatusCode {
+pub(crate) fn status(code: Code, direction: Direction) -> StatusCode {
     match code {
         Code::MissingCallId | Code::RepeatedCallId if direction == Direction::Response => {
             StatusCode::UNPROCESSABLE_ENTITY
@@ -191,13 +214,18 @@ fn recovery(code: Code) -> &'static str {
             "Send one conversation header of 1 to 256 visible ASCII characters."
         }
         Code::GenerationInvalid => "Send the generation as a whole number from 0 to 2^53-1.",
-        Code::RouteClosed => "Use an open route, or have the operator open this one.",
+        Code::RouteClosed => {
+            "Use /v1/chat/completions (a client's base URL ends in /v1), or have the operator open this one in routes.pass."
+        }
         Code::BodyTooLarge => "Send a smaller body, or have the operator raise limits.body_bytes.",
         Code::StaleAnswer => "Drop this answer: the user has moved on.",
         Code::Overtaken => "Wait for the newer attempt's answer.",
         Code::BudgetExhausted => "Begin a new task.",
-        Code::TruncatedStream | Code::BrokenStream | Code::HeldTooLarge => {
+        Code::TruncatedStream | Code::BrokenStream => {
             "Discard what arrived of this answer and ask again."
+        }
+        Code::HeldTooLarge => {
+            "Discard what arrived of this answer. Ask for less at once, or have the operator raise limits.held_bytes."
         }
         Code::UpstreamUnreachable
         | Code::UpstreamInvalid

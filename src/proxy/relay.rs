@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// How often a comment goes down while a stream is held, against idle timeouts on the way.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
@@ -71,7 +72,7 @@ enum Phase {
 }
 
 /// One stream on its way down.
-pub struct Relay {
+pub(super) struct Relay {
     gateway: Arc<Gateway>,
     settings: Arc<Settings>,
     cleared: Box<Cleared>,
@@ -92,12 +93,14 @@ pub struct Relay {
     /// Bytes of calls that passed while the operator only watches.
     watched: usize,
     comment: Option<Pin<Box<Sleep>>>,
+    /// Ready at the end of a drain.
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Relay {
     /// Of an upcall whose head has come.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         gateway: Arc<Gateway>,
         settings: Arc<Settings>,
         cleared: Box<Cleared>,
@@ -107,6 +110,7 @@ impl Relay {
     ) -> Self {
         let assembly = Assembly::new(cleared.offer.n());
         let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held());
+        let cut = Box::pin(gateway.cut.clone().cancelled_owned());
         Relay {
             gateway,
             settings,
@@ -124,6 +128,7 @@ impl Relay {
             torn: false,
             watched: 0,
             comment: None,
+            cut,
         }
     }
 
@@ -139,6 +144,10 @@ impl Relay {
 
     /// Waits for whatever comes next: the ledger's answer, bytes, the end, or the time for a comment.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.cut.as_mut().poll(cx).is_ready() {
+            self.cut_short();
+            return Poll::Ready(());
+        }
         if let Phase::Settling(settling, last) = &mut self.phase {
             let settled = ready!(settling.as_mut().poll(cx));
             let last = std::mem::replace(last, Last::END);
@@ -198,21 +207,39 @@ impl Relay {
         if left.is_empty() || matches!(self.phase, Phase::Over) {
             return;
         }
-        self.torn = true;
         let mut whole = Decoder::default();
-        let mut closed = left.to_vec();
+        // A line feed that leads it belongs to the line end before it.
+        let mut closed = left.strip_prefix(b"\n").unwrap_or(&left).to_vec();
         closed.extend_from_slice(b"\n\n");
         whole.push(Bytes::from(closed));
-        let data = whole.next_event().and_then(|event| event.data);
-        self.take(Event { wire: left, data });
+        let Some(event) = whole.next_event() else { return };
+        let depth = self.settings.policy.limits.depth;
+        let unreadable = matches!(
+            Payload::read(event.data.as_deref(), event.is_error(), depth),
+            Payload::Unreadable
+        );
+        if unreadable && matches!(self.phase, Phase::Answered | Phase::Tail) {
+            // The answer is whole without it, and a piece of JSON is nothing to any client.
+            return;
+        }
+        self.torn = true;
+        self.take(Event { wire: left, ..event });
     }
 
     fn take(&mut self, event: Event) {
-        let payload = Payload::read(event.data.as_deref(), self.settings.policy.limits.depth);
+        let payload = Payload::read(
+            event.data.as_deref(),
+            event.is_error(),
+            self.settings.policy.limits.depth,
+        );
         match self.phase {
             Phase::Open => self.take_open(&payload, event.wire),
             Phase::Answered | Phase::Tail if payload.carries_calls() => {
-                self.refuse_event(event.wire, "A call came after the end of the answer.");
+                let message = match payload {
+                    Payload::Unreadable => "What came after the end of the answer cannot be read.",
+                    _ => "A call came after the end of the answer.",
+                };
+                self.refuse_event(event.wire, message);
             }
             Phase::Answered | Phase::Tail => {
                 if matches!(payload, Payload::Done) {

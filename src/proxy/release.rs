@@ -3,9 +3,10 @@
 //! [`Judged`] is made by the rules only, [`Released`] by the ledger's yes to a `Judged` only (or at once, when
 //! nothing of the exchange is remembered). Calls leave through functions that take a `Released`.
 
-use super::admission::{Passage, echoes, store_failed};
+use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
+use super::question::echoes;
 use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 /// A response that the rules let through.
 #[derive(Debug)]
-pub struct Judged {
+pub(super) struct Judged {
     alternatives: Vec<Alternative>,
     forced: bool,
     notes: Vec<Fault>,
@@ -26,21 +27,21 @@ pub struct Judged {
 
 /// A response that may go down.
 #[derive(Debug)]
-pub struct Released {
+pub(super) struct Released {
     notes: Vec<Fault>,
 }
 
 impl Released {
     /// What the ledger noted.
     #[must_use]
-    pub fn notes(&self) -> &[Fault] {
+    pub(super) fn notes(&self) -> &[Fault] {
         &self.notes
     }
 }
 
 /// A response that may not go down.
 #[derive(Debug)]
-pub struct Stopped {
+pub(super) struct Stopped {
     /// What the client is told.
     pub refusal: Box<Refusal>,
     /// What the ledger is told.
@@ -50,7 +51,7 @@ pub struct Stopped {
 impl Stopped {
     /// The model's output is refused.
     #[must_use]
-    pub fn output(faults: Vec<Fault>, notes: Vec<Fault>) -> Self {
+    pub(super) fn output(faults: Vec<Fault>, notes: Vec<Fault>) -> Self {
         let mut refusal = Refusal::of_response(faults);
         refusal.notes = notes;
         Stopped { refusal: Box::new(refusal), ending: Ending::OutputRefused }
@@ -58,7 +59,7 @@ impl Stopped {
 
     /// The answer is no longer wanted.
     #[must_use]
-    pub fn unwanted(code: Code) -> Self {
+    pub(super) fn unwanted(code: Code) -> Self {
         let message = match code {
             Code::StaleAnswer => {
                 "The user has moved on: this answer belongs to an older generation."
@@ -71,9 +72,18 @@ impl Stopped {
         Stopped { refusal: Box::new(refusal), ending: Ending::Withheld }
     }
 
+    /// The proxy goes down and cannot wait for this answer. `calls_sent`: whether calls of it may be with
+    /// the client.
+    #[must_use]
+    pub(super) fn draining(calls_sent: bool) -> Self {
+        let message = "This proxy is shutting down and could not wait for the end of this answer.";
+        let refusal = Refusal::of_response(vec![plain_fault(Code::Draining, "", message)]);
+        Stopped { refusal: Box::new(refusal), ending: Ending::ClientGone { calls_sent } }
+    }
+
     /// The upstream gave no usable answer.
     #[must_use]
-    pub fn upstream(code: Code, message: &str) -> Self {
+    pub(super) fn upstream(code: Code, message: &str) -> Self {
         let refusal = Refusal::of_response(vec![plain_fault(code, "", message)]);
         Stopped { refusal: Box::new(refusal), ending: Ending::UpstreamFailed }
     }
@@ -83,7 +93,7 @@ impl Stopped {
 ///
 /// # Errors
 /// When it is refused.
-pub fn judge(
+pub(super) fn judge(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
@@ -121,18 +131,24 @@ fn could_refuse(code: Code) -> bool {
 }
 
 /// The ledger's answer to a [`Judged`].
-pub type Settling = Pin<Box<dyn Future<Output = Result<Released, Stopped>> + Send>>;
+pub(super) type Settling = Pin<Box<dyn Future<Output = Result<Released, Stopped>> + Send>>;
 
 impl Judged {
     /// What was noted about it.
     #[must_use]
-    pub fn notes(&self) -> &[Fault] {
+    pub(super) fn notes(&self) -> &[Fault] {
         &self.notes
+    }
+
+    /// Whether it proposes a write.
+    #[must_use]
+    pub(super) fn writes(&self) -> bool {
+        self.alternatives.iter().flat_map(|one| &one.calls).any(|call| call.write)
     }
 
     /// Asks the ledger to register the calls and let the response go down.
     #[must_use]
-    pub fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
+    pub(super) fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
         let Some(flight) = passage.flight() else {
             return Box::pin(std::future::ready(Ok(Released { notes: Vec::new() })));
         };
@@ -158,7 +174,7 @@ impl Judged {
                 }
                 Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
                 Err(error) => Err(Stopped {
-                    refusal: Box::new(store_failed(&error)),
+                    refusal: Box::new(Refusal::of_store(&error)),
                     ending: Ending::UpstreamFailed,
                 }),
             }

@@ -6,13 +6,17 @@ use crate::guard::fault::Code;
 use http::Method;
 
 /// The guarded path.
-pub const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 const CONTROL: &str = "/guard/v1/";
 
+/// What is said of any other path; most often the base URL lacks its `/v1`.
+const CLOSED: &str = "This route is closed: it would go around the guard. Guarded is \
+    /v1/chat/completions: a client's base URL ends in /v1.";
+
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// Chat completions: guarded.
     Chat,
     /// Models: forwarded.
@@ -30,7 +34,7 @@ pub enum Target {
 impl Target {
     /// Of a method and a path as sent. `pass` are the operator's open paths.
     #[must_use]
-    pub fn of(method: &Method, path: &str, pass: &[String]) -> Self {
+    pub(crate) fn of(method: &Method, path: &str, pass: &[String]) -> Self {
         let only = |wanted: Method, target: Target| {
             if *method == wanted {
                 target
@@ -45,13 +49,13 @@ impl Target {
             _ if path.starts_with(CONTROL) => Target::Control,
             _ if is_model(path) => only(Method::GET, Target::Models),
             _ if pass.iter().any(|open| open == path) => Target::Pass,
-            _ => Target::Closed("This route is closed: it would go around the guard.".to_owned()),
+            _ => Target::Closed(CLOSED.to_owned()),
         }
     }
 
     /// The refusal of a closed route.
     #[must_use]
-    pub fn closed(message: String) -> Refusal {
+    pub(crate) fn closed(message: String) -> Refusal {
         Refusal::plain(Code::RouteClosed, message)
     }
 }

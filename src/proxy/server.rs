@@ -1,11 +1,12 @@
 //! Ports, connections, and going down in good order.
 //!
 //! On a signal: `readyz` fails, no new connection is taken, exchanges in flight go on, and a new request on
-//! a connection that is still open gets 503 `draining`; when the last exchange has ended, or after
-//! `limits.drain_timeout`, the connections close.
+//! a connection that is still open gets 503 `draining`; when the last exchange has ended, after
+//! `limits.drain_timeout`, or on a second signal, what is left is told `draining` and the connections close.
 
 use super::exchange;
-use super::flight::Flights;
+use super::flight;
+use super::flights::Flights;
 use super::gateway::{Gateway, StartError};
 use super::router::Target;
 use crate::policy::Policy;
@@ -13,7 +14,7 @@ use crate::store::Store;
 use crate::telemetry::{Metrics, Route};
 use axum::Router;
 use axum::body::Body;
-use http::{HeaderValue, Request, Response, header};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -39,7 +40,7 @@ const ADMIN_CONNECTIONS: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Builds a router that answers for a gateway.
-pub type MakeRouter = Box<dyn FnOnce(&Arc<Gateway>) -> Router + Send>;
+pub(super) type MakeRouter = Box<dyn FnOnce(&Arc<Gateway>) -> Router + Send>;
 
 /// What layers below the proxy answer.
 pub struct Surfaces {
@@ -76,15 +77,16 @@ impl Gateway {
         metrics: Metrics,
         surfaces: Surfaces,
     ) -> Result<Running, StartError> {
-        let client = listen(policy.listen).await?;
-        let admin = listen(policy.admin.listen).await?;
+        let client = listen(policy.listen, "--listen").await?;
+        let admin = listen(policy.admin.listen, "--admin-listen").await?;
         let gateway = Gateway::new(policy, store, flights, metrics)?;
         Running::begin(gateway, client, admin, surfaces)
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| StartError::Listen { address, flag, source })
 }
 
 impl Running {
@@ -94,15 +96,16 @@ impl Running {
         admin: TcpListener,
         surfaces: Surfaces,
     ) -> Result<Self, StartError> {
-        let address = |listener: &TcpListener| {
+        let address = |listener: &TcpListener, flag| {
             listener.local_addr().map_err(|source| StartError::Listen {
                 address: SocketAddr::from(([0, 0, 0, 0], 0)),
+                flag,
                 source,
             })
         };
         let running = Running {
-            client_addr: address(&client)?,
-            admin_addr: address(&admin)?,
+            client_addr: address(&client, "--listen")?,
+            admin_addr: address(&admin, "--admin-listen")?,
             stop_accepting: CancellationToken::new(),
             stop_admin: CancellationToken::new(),
             say_goodbye: CancellationToken::new(),
@@ -129,7 +132,7 @@ impl Running {
         gateway.spawn(port(limits.connections, &running.stop_accepting).serve(client, front));
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
-        gateway.spawn(Flights::look_after(Arc::clone(&gateway), running.cut.clone()));
+        gateway.spawn(flight::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
     }
 
@@ -141,10 +144,20 @@ impl Running {
 
     /// Goes down in good order. Whether every exchange came to its end.
     pub async fn shutdown(self) -> bool {
+        self.shutdown_unless(std::future::pending()).await
+    }
+
+    /// The same, but `hurried` ends the wait for exchanges in flight at once.
+    pub async fn shutdown_unless(self, hurried: impl Future<Output = ()>) -> bool {
         let timeout = self.gateway.settings().policy.limits.drain_timeout;
         self.gateway.drain();
         self.stop_accepting.cancel();
-        let drained = tokio::time::timeout(timeout, self.gateway.live.wait()).await.is_ok();
+        let drained = tokio::select! {
+            waited = tokio::time::timeout(timeout, self.gateway.live.wait()) => waited.is_ok(),
+            () = hurried => false,
+        };
+        // Whoever still waits is told.
+        self.gateway.cut.cancel();
         self.stop_admin.cancel();
         self.say_goodbye.cancel();
         self.connections.close();
@@ -304,10 +317,7 @@ impl Service<Request<Incoming>> for Front {
             Target::Models => ok(exchange::unguarded(gateway, request, Route::Models)),
             Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass)),
             Target::Health => {
-                let mut response = Response::new(Body::from("{\"status\":\"ok\"}"));
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                ok(std::future::ready(response))
+                ok(std::future::ready(exchange::json(StatusCode::OK, r#"{"status":"ok"}"#)))
             }
             Target::Control => Box::pin(self.control.clone().oneshot(request.map(Body::new))),
             Target::Closed(message) => {

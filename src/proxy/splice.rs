@@ -1,6 +1,7 @@
 //! The request body that goes up: the client's own bytes, in pieces, with the two exceptions spliced
 //! in between them. Nothing is copied.
 
+use crate::wire::request::Slot;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::collections::VecDeque;
@@ -17,6 +18,24 @@ pub struct Splice {
     pub remove: usize,
     /// What stands in their place.
     pub insert: Bytes,
+}
+
+impl Splice {
+    /// Sets a member of the body: in place of the client's `null`, else at its beginning. `None` when
+    /// the client set it. `value` is JSON.
+    #[must_use]
+    pub fn member(slot: Slot, begin: usize, key: &str, value: &str) -> Option<Self> {
+        match slot {
+            Slot::Set => None,
+            Slot::Null(at) => {
+                Some(Splice { at, remove: "null".len(), insert: value.to_owned().into() })
+            }
+            Slot::Absent => {
+                let insert = format!("\"{key}\":{value},").into();
+                Some(Splice { at: begin, remove: 0, insert })
+            }
+        }
+    }
 }
 
 /// A body of several pieces with a known length.
@@ -84,14 +103,39 @@ impl Body for Segments {
 
 /// Where `part`, a slice of `whole`, begins in it; `None` when it is not one.
 #[must_use]
-pub fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
+pub(super) fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     (at.checked_add(part.len())? <= whole.len()).then_some(at)
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::wire::request::ChatRequest;
+
+    #[test]
+    fn a_member_is_set_once() {
+        let table = [
+            (r#" {"messages":[]}"#, Some(r#" {"rid":"x","messages":[]}"#)),
+            (r#"{"rid": null ,"messages":[]}"#, Some(r#"{"rid": "x" ,"messages":[]}"#)),
+            ("{\"messages\":[],\"r\\u0069d\":null}", Some("{\"messages\":[],\"r\\u0069d\":\"x\"}")),
+            (r#"{"messages":[{"rid":null}]}"#, Some(r#"{"rid":"x","messages":[{"rid":null}]}"#)),
+            (r#"{"rid":"own","messages":[]}"#, None),
+            (r#"{"rid":["own"],"messages":[]}"#, None),
+        ];
+        for (body, wanted) in table {
+            let request = ChatRequest::parse(body.as_bytes(), 8).unwrap();
+            let splice = Splice::member(request.rid, request.splice_at, "rid", "\"x\"");
+            let sent = splice
+                .map(|splice| Segments::new(&Bytes::from(body), vec![splice]).joined().to_vec());
+            assert_eq!(sent.as_deref(), wanted.map(str::as_bytes), "{body}");
+            if let Some(sent) = sent {
+                let again = ChatRequest::parse(&sent, 8).unwrap();
+                assert_eq!(again.rid, Slot::Set, "{body}");
+            }
+        }
+    }
 
     #[test]
     fn splices_stand_where_they_should_and_the_rest_is_untouched() {

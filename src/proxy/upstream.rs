@@ -1,20 +1,17 @@
-//! The server behind: one pooled client, and one [`Upcall`] per exchange.
+//! The server behind, as one exchange meets it: an [`Upcall`].
 //!
 //! An upcall is a guard: as long as the upstream still works for it, dropping it aborts that work
 //! first and closes the connection after (see [`super::abort`]). Nothing is ever sent twice: the HTTP client
 //! itself tries again only when a pooled connection had broken before it took any of the request.
 
 use super::abort::{Aborter, Rid};
-use super::splice::Segments;
+use super::pool::{HttpClient, UpBody};
 use crate::guard::fault::Code;
 use bytes::Bytes;
 use http::{Request, response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::ResponseFuture;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,102 +19,57 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
-/// connection that is being closed.
-const POOL_IDLE: Duration = Duration::from_secs(4);
-
-/// A body on its way up.
-#[derive(Debug)]
-pub enum UpBody {
-    /// The client's bytes, read whole and judged.
-    Judged(Segments),
-    /// A body that goes through unguarded, as it comes.
-    Streamed(Incoming),
-}
-
-impl Body for UpBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            UpBody::Judged(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
-            UpBody::Streamed(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            UpBody::Judged(body) => body.is_end_stream(),
-            UpBody::Streamed(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            UpBody::Judged(body) => body.size_hint(),
-            UpBody::Streamed(body) => body.size_hint(),
-        }
-    }
-}
-
-/// The pooled HTTP client.
-pub type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
-
-/// A client that keeps connections to one upstream. It reads no proxy settings from the environment.
-#[must_use]
-pub fn client(connect_timeout: Duration) -> HttpClient {
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect_timeout));
-    http.enforce_http(false);
-    let https = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_timer(TokioTimer::new())
-        .build(https)
-}
-
 /// The upstream did not give what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub(super) enum Broken {
     /// No connection could be made.
     Unreachable,
     /// Nothing came for too long.
     Timeout,
     /// The connection broke, or what came is not HTTP.
     Invalid,
+    /// An interim status or a redirect, which would lead a client around the guard.
+    NotFinal,
 }
 
 impl Broken {
     /// The code that a client is told.
     #[must_use]
-    pub fn code(self) -> Code {
+    pub(super) fn code(self) -> Code {
         match self {
             Broken::Unreachable => Code::UpstreamUnreachable,
             Broken::Timeout => Code::UpstreamTimeout,
-            Broken::Invalid => Code::UpstreamInvalid,
+            Broken::Invalid | Broken::NotFinal => Code::UpstreamInvalid,
         }
     }
 
     /// The same in words.
     #[must_use]
-    pub fn message(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Broken::Unreachable => "The upstream cannot be reached.",
             Broken::Timeout => "The upstream sent nothing for too long.",
             Broken::Invalid => "The upstream's answer broke off or is not an answer.",
+            Broken::NotFinal => {
+                "The upstream answered with a redirect or an interim status; upstream.url must be where it answers itself."
+            }
         }
     }
+}
+
+/// An error with all that is behind it: `tcp connect error: Connection refused (os error 111)`.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Many errors repeat what is behind them.
+        if words.last().is_none_or(|last| !last.ends_with(&text)) {
+            words.push(text);
+        }
+        next = error.source();
+    }
+    words.join(": ")
 }
 
 /// How long an upcall waits.
@@ -136,7 +88,7 @@ enum State {
 }
 
 /// One request to the upstream, and its response.
-pub struct Upcall {
+pub(super) struct Upcall {
     state: State,
     /// Made by us for this upcall; a client's own `rid` is never aborted by name.
     rid: Option<Rid>,
@@ -149,7 +101,7 @@ pub struct Upcall {
 impl Upcall {
     /// Sends a request.
     #[must_use]
-    pub fn start(
+    pub(super) fn start(
         client: &HttpClient,
         request: Request<UpBody>,
         patience: Patience,
@@ -168,13 +120,21 @@ impl Upcall {
     }
 
     /// Waits for the response's head.
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, Broken>> {
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<response::Parts, Broken>> {
         let State::Waiting(future) = &mut self.state else {
             return Poll::Ready(Err(Broken::Invalid));
         };
         match Pin::new(future).poll(cx) {
             Poll::Ready(Ok(response)) => {
                 let (parts, body) = response.into_parts();
+                if parts.status.is_informational() || parts.status.is_redirection() {
+                    self.state = State::Done;
+                    tracing::warn!(status = parts.status.as_u16(), "the upstream redirects");
+                    return Poll::Ready(Err(Broken::NotFinal));
+                }
                 self.state = State::Reading(body);
                 self.last_read = Instant::now();
                 self.timer.as_mut().reset(self.last_read + self.idle);
@@ -182,9 +142,13 @@ impl Upcall {
             }
             Poll::Ready(Err(error)) => {
                 self.state = State::Done;
+                // One line for an exchange at most, and it holds nothing of what was sent.
+                let cause = cause(&error);
                 Poll::Ready(Err(if error.is_connect() {
+                    tracing::warn!(cause, "the upstream cannot be reached");
                     Broken::Unreachable
                 } else {
+                    tracing::warn!(cause, "the upstream's answer broke off");
                     Broken::Invalid
                 }))
             }
@@ -196,7 +160,10 @@ impl Upcall {
     }
 
     /// The next bytes of the response's body; `None` at its end.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Broken>>> {
         loop {
             let State::Reading(body) = &mut self.state else { return Poll::Ready(None) };
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -239,7 +206,7 @@ impl Upcall {
 
     /// What is left of the body, as its length goes: for answers that pass through.
     #[must_use]
-    pub fn size_hint(&self) -> SizeHint {
+    pub(super) fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Reading(body) => body.size_hint(),
             State::Waiting(_) => SizeHint::default(),
@@ -248,18 +215,18 @@ impl Upcall {
     }
 
     /// The answer is complete, whatever its connection still says: there is no work left to abort.
-    pub fn is_answered(&mut self) {
+    pub(super) fn is_answered(&mut self) {
         self.rid = None;
     }
 
     /// The id that we minted for it.
     #[must_use]
-    pub fn rid(&self) -> Option<&Rid> {
+    pub(super) fn rid(&self) -> Option<&Rid> {
         self.rid.as_ref()
     }
 
     /// Stops the upstream's work now: abort first, then the connection.
-    pub fn cancel(&mut self) {
+    pub(super) fn cancel(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
         if matches!(state, State::Done) {
             return;

@@ -9,8 +9,6 @@ use super::scan::Scanner;
 pub struct ToolCall<'a> {
     /// `id`
     pub id: Field<'a>,
-    /// `type`; absent means `function`.
-    pub kind: Field<'a>,
     /// `function.name` (or `custom.name`)
     pub name: Field<'a>,
     /// `function.arguments` (or `custom.input`)
@@ -57,7 +55,6 @@ pub(super) fn read<'a>(
     value.object(|value, key| {
         match (key, value.kind()?) {
             ("id", _) => call.id = value.field()?,
-            ("type", _) => call.kind = value.field()?,
             ("index", _) => index(value)?,
             ("function" | "custom", Kind::Object) => {
                 bodies += 1;
@@ -82,6 +79,50 @@ pub(super) fn legacy<'a>(value: &mut Scanner<'a>) -> Result<Option<ToolCall<'a>>
     let mut call = ToolCall::default();
     inside(value, &mut call)?;
     Ok(Some(call))
+}
+
+/// Reads a `finish_reason`: a string, or an object that names it in its `type` (SGLang's own form).
+#[inline]
+pub(super) fn finish_reason<'a>(value: &mut Scanner<'a>) -> Result<Field<'a>, BodyFault> {
+    if value.kind()? != Kind::Object {
+        return value.field();
+    }
+    let mut reason = Field::Absent;
+    value.object(|value, key| {
+        if key == "type" {
+            reason = value.field()?;
+            return Ok(());
+        }
+        value.skip().map(drop)
+    })?;
+    Ok(match reason {
+        Field::Text(_) => reason,
+        Field::Absent | Field::Null | Field::Other(_) => Field::Other(Kind::Object),
+    })
+}
+
+/// Whether calls stand in an object that should have none, as a whole message in a chunk. What is
+/// no list may be read as calls all the same.
+pub(super) fn any(value: &mut Scanner<'_>) -> Result<bool, BodyFault> {
+    let mut found = false;
+    if value.kind()? != Kind::Object {
+        return value.skip().map(|_| false);
+    }
+    value.object(|value, key| {
+        match (key, value.kind()?) {
+            ("tool_calls", Kind::Array) => value.array(|value, _| {
+                found = true;
+                value.skip().map(drop)
+            })?,
+            ("tool_calls" | "function_call", kind) => {
+                found |= kind != Kind::Null;
+                value.skip()?;
+            }
+            _ => drop(value.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Reads a `function` or `custom` object.

@@ -14,7 +14,7 @@ pub struct Chunk<'a> {
     pub id: Field<'a>,
     /// `choices`; empty for usage-only chunks.
     pub choices: SmallVec<[ChunkChoice<'a>; 1]>,
-    /// Whether an `error` member that is not null stands here.
+    /// Whether it is an error: by an `error` member that is not null, or by `"object":"error"`.
     pub error: bool,
 }
 
@@ -29,6 +29,8 @@ pub struct ChunkChoice<'a> {
     pub tool_calls: SmallVec<[Fragment<'a>; 1]>,
     /// Legacy `delta.function_call`.
     pub function_call: Option<Fragment<'a>>,
+    /// Whether calls stand in `message`, where only a whole completion has them.
+    pub misplaced: bool,
 }
 
 /// One entry of `delta.tool_calls`.
@@ -38,8 +40,6 @@ pub struct Fragment<'a> {
     pub index: Option<u64>,
     /// `id`
     pub id: Field<'a>,
-    /// `type`
-    pub kind: Field<'a>,
     /// `function.name` (or `custom.name`)
     pub name: Field<'a>,
     /// `function.arguments` (or `custom.input`)
@@ -60,7 +60,8 @@ impl<'a> Chunk<'a> {
         scanner.object(|value, key| {
             match key {
                 "id" => chunk.id = value.field()?,
-                "error" => chunk.error = !matches!(value.field()?, Field::Null),
+                "error" => chunk.error |= !matches!(value.field()?, Field::Null),
+                "object" => chunk.error |= value.field()?.is("error"),
                 "choices" => call::each(value, |value, _| {
                     chunk.choices.push(choice(value)?);
                     Ok(())
@@ -79,8 +80,9 @@ fn choice<'a>(value: &mut Scanner<'a>) -> Result<ChunkChoice<'a>, BodyFault> {
     value.object(|value, key| {
         match key {
             "index" => choice.index = call::index(value)?.unwrap_or(0),
-            "finish_reason" => choice.finish_reason = value.field()?,
+            "finish_reason" => choice.finish_reason = call::finish_reason(value)?,
             "delta" => delta(value, &mut choice)?,
+            "message" => choice.misplaced = call::any(value)?,
             _ => drop(value.skip()?),
         }
         Ok(())
@@ -118,8 +120,8 @@ fn fragment<'a>(value: &mut Scanner<'a>) -> Result<Fragment<'a>, BodyFault> {
 
 impl<'a> Fragment<'a> {
     fn new(call: ToolCall<'a>, index: Option<u64>) -> Self {
-        let ToolCall { id, kind, name, arguments, custom } = call;
-        Fragment { index, id, kind, name, arguments, custom }
+        let ToolCall { id, name, arguments, custom } = call;
+        Fragment { index, id, name, arguments, custom }
     }
 }
 
@@ -165,6 +167,60 @@ mod tests {
             );
         }
         assert!(parse(r#"{"error":{"message":"x"}}"#).unwrap().error);
+    }
+
+    #[test]
+    fn an_error_is_told_by_its_key_or_its_object() {
+        let table = [
+            (r#"{"error":{"message":"x"}}"#, true),
+            (r#"{"object":"error","message":"x","code":500}"#, true),
+            (r#"{"error":"x","object":"chat.completion.chunk"}"#, true),
+            (r#"{"object":"chat.completion.chunk","error":null}"#, false),
+            (r#"{"object":{"error":"error"}}"#, false),
+        ];
+        for (payload, wanted) in table {
+            assert_eq!(parse(payload).unwrap().error, wanted, "{payload}");
+        }
+    }
+
+    #[test]
+    fn calls_in_a_message_are_seen() {
+        let table = [
+            (r#"{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}"#, true),
+            (r#"{"tool_calls":{"id":"a"}}"#, true),
+            (r#"{"function_call":{"name":"f"}}"#, true),
+            (r#"{"role":"assistant","content":"hi"}"#, false),
+            (r#"{"content":"hi","tool_calls":[],"function_call":null}"#, false),
+            (r#"{"tool_calls":null}"#, false),
+            ("null", false),
+            (r#""tool_calls""#, false),
+        ];
+        for (message, wanted) in table {
+            let payload = format!(r#"{{"choices":[{{"delta":{{}},"message":{message}}}]}}"#);
+            assert_eq!(parse(&payload).unwrap().choices[0].misplaced, wanted, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_finish_reason_may_be_an_object_with_a_type() {
+        let table = [
+            (r#"{"type":"abort","message":"x"}"#, "abort"),
+            (r#"{"type":"stop","matched":1}"#, "stop"),
+            (r#""length""#, "length"),
+            (r#"{"message":"x"}"#, "other"),
+            (r#"{"type":null}"#, "other"),
+            ("7", "other"),
+            ("null", ""),
+        ];
+        for (reason, wanted) in table {
+            let payload = format!(r#"{{"choices":[{{"finish_reason":{reason}}}]}}"#);
+            let seen = match parse(&payload).unwrap().choices[0].finish_reason {
+                Field::Text(text) => text.raw().to_owned(),
+                Field::Other(_) => "other".to_owned(),
+                Field::Absent | Field::Null => String::new(),
+            };
+            assert_eq!(seen, wanted, "{reason}");
+        }
     }
 
     #[test]

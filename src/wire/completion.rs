@@ -11,7 +11,7 @@ pub struct Completion<'a> {
     pub id: Field<'a>,
     /// `choices`; empty when absent or null.
     pub choices: Vec<Choice<'a>>,
-    /// Whether an `error` member that is not null stands in place of a completion.
+    /// Whether it is an error: by an `error` member that is not null, or by `"object":"error"`.
     pub error: bool,
 }
 
@@ -22,7 +22,7 @@ pub struct Choice<'a> {
     pub index: u64,
     /// `finish_reason`
     pub finish_reason: Field<'a>,
-    /// `message.tool_calls`
+    /// `message.tool_calls`. Those of a `delta`, as in a chunk, are read like them: some clients do.
     pub tool_calls: Vec<ToolCall<'a>>,
     /// Legacy `message.function_call`; its `id` is absent.
     pub function_call: Option<ToolCall<'a>>,
@@ -40,7 +40,8 @@ impl<'a> Completion<'a> {
         scanner.object(|value, key| {
             match key {
                 "id" => completion.id = value.field()?,
-                "error" => completion.error = !matches!(value.field()?, Field::Null),
+                "error" => completion.error |= !matches!(value.field()?, Field::Null),
+                "object" => completion.error |= value.field()?.is("error"),
                 "choices" => completion.choices = choices(value)?,
                 _ => drop(value.skip()?),
             }
@@ -65,8 +66,9 @@ fn choice<'a>(value: &mut Scanner<'a>, position: u64) -> Result<Choice<'a>, Body
     value.object(|value, key| {
         match key {
             "index" => choice.index = call::index(value)?.unwrap_or(position),
-            "finish_reason" => choice.finish_reason = value.field()?,
+            "finish_reason" => choice.finish_reason = call::finish_reason(value)?,
             "message" => message(value, &mut choice)?,
+            "delta" if value.kind()? == Kind::Object => message(value, &mut choice)?,
             _ => drop(value.skip()?),
         }
         Ok(())
@@ -78,14 +80,27 @@ fn message<'a>(value: &mut Scanner<'a>, choice: &mut Choice<'a>) -> Result<(), B
     if value.kind()? == Kind::Null {
         return value.skip().map(drop);
     }
+    let at = value.mark();
+    let mut calls = Vec::new();
+    let mut legacy = None;
     value.object(|value, key| {
         match key {
-            "tool_calls" => choice.tool_calls = call::list(value)?,
-            "function_call" => choice.function_call = call::legacy(value)?,
+            "tool_calls" => calls = call::list(value)?,
+            "function_call" => legacy = call::legacy(value)?,
             _ => drop(value.skip()?),
         }
         Ok(())
-    })
+    })?;
+    if calls.is_empty() && legacy.is_none() {
+        return Ok(());
+    }
+    if !choice.tool_calls.is_empty() || choice.function_call.is_some() {
+        // Which of the two a client takes is not known.
+        return Err(BodyFault::shape(at, "calls stand in both `message` and `delta`"));
+    }
+    choice.tool_calls = calls;
+    choice.function_call = legacy;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -118,9 +133,42 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_a_delta_are_read_as_well() {
+        let calls = r#"{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}"#;
+        let legacy = r#"{"function_call":{"name":"f","arguments":"{}"}}"#;
+        let text = r#"{"content":"hi","tool_calls":[],"function_call":null}"#;
+        let table = [
+            (text, calls, Some(1)),
+            ("null", legacy, Some(1)),
+            (calls, text, Some(1)),
+            (calls, "null", Some(1)),
+            (text, text, Some(0)),
+            (text, "7", Some(0)),
+            (calls, calls, None),
+            (calls, legacy, None),
+            (legacy, legacy, None),
+        ];
+        for (message, delta, wanted) in table {
+            for pair in [
+                format!(r#""message":{message},"delta":{delta}"#),
+                format!(r#""delta":{delta},"message":{message}"#),
+            ] {
+                let body = format!(r#"{{"choices":[{{{pair}}}]}}"#);
+                let read = parse(&body).ok().map(|completion| {
+                    let choice = &completion.choices[0];
+                    choice.tool_calls.len() + usize::from(choice.function_call.is_some())
+                });
+                assert_eq!(read, wanted, "{body}");
+            }
+        }
+    }
+
+    #[test]
     fn an_error_and_nothing_are_told_apart() {
         assert!(parse(r#"{"error":{"message":"x"}}"#).unwrap().error);
         assert!(parse(r#"{"error":"x"}"#).unwrap().error);
+        assert!(parse(r#"{"object":"error","message":"x"}"#).unwrap().error);
+        assert!(!parse(r#"{"object":"chat.completion"}"#).unwrap().error);
         let nothing = parse("{}").unwrap();
         assert!(!nothing.error && nothing.choices.is_empty());
         assert!(parse(r#"{"choices":null}"#).unwrap().choices.is_empty());

@@ -21,7 +21,7 @@ pub struct Entry<'a> {
 pub struct Error<'a> {
     /// What the client is told first.
     pub message: &'a str,
-    /// `invalid_request_error`, `guard_refusal`, or `upstream_error`.
+    /// `invalid_request_error`, `guard_refusal`, `upstream_error`, or `service_unavailable`.
     pub r#type: &'a str,
     /// Place of the first fault.
     pub param: Option<&'a str>,

@@ -83,12 +83,6 @@ impl<'a> Text<'a> {
     pub fn is(&self, other: &str) -> bool {
         if self.escaped { self.decode() == other } else { self.raw == other }
     }
-
-    /// Whether both stand for the same string. Allocates only when one is escaped.
-    #[must_use]
-    pub fn same(&self, other: &Text<'_>) -> bool {
-        if self.escaped { other.is(&self.decode()) } else { other.is(self.raw) }
-    }
 }
 
 fn unescaped(raw: &str) -> String {
@@ -166,6 +160,28 @@ fn unit_at(text: &str, at: usize) -> Option<u16> {
     u16::from_str_radix(text.get(at..at + 4)?, 16).ok()
 }
 
+/// The same JSON text with U+FFFD for every surrogate escape without its partner, which a tree of Rust
+/// strings cannot hold. For looking at it only: the text itself travels as it came.
+#[must_use]
+pub fn without_lone_surrogates(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(found) = memchr::memchr(b'\\', text.as_bytes().get(at..).unwrap_or_default()) {
+        let escape = at + found;
+        out.push_str(&text[at..escape]);
+        let (piece, length) = escape_at(text, escape);
+        at = escape + length;
+        match piece {
+            Piece::Lone(_) => out.push_str("\\ufffd"),
+            Piece::Plain(_) | Piece::Char(_) => {
+                out.push_str(text.get(escape..at).unwrap_or_default());
+            }
+        }
+    }
+    out.push_str(text.get(at..).unwrap_or_default());
+    out
+}
+
 /// A member that ought to be a string.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Field<'a> {
@@ -194,12 +210,6 @@ impl<'a> Field<'a> {
     #[must_use]
     pub fn is(&self, other: &str) -> bool {
         self.text().is_some_and(|text| text.is(other))
-    }
-
-    /// Whether a non-empty string stands here.
-    #[must_use]
-    pub fn is_filled(&self) -> bool {
-        self.text().is_some_and(|text| !text.is_empty())
     }
 }
 
@@ -316,8 +326,24 @@ mod tests {
     fn texts_compare_by_what_they_stand_for() {
         let plain = Text::new("call_A", false);
         let spelled = Text::new(r"call_\u0041", true);
-        assert!(plain.same(&spelled) && spelled.same(&plain) && spelled.same(&spelled));
-        assert!(!plain.same(&Text::new("call_a", false)));
+        assert!(plain.is("call_A") && spelled.is("call_A"));
+        assert!(!plain.is("call_a") && !spelled.is("call_a"));
+    }
+
+    #[test]
+    fn lone_surrogates_make_way_and_nothing_else_changes() {
+        let table = [
+            (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),
+            (r#"{"a":"\ude00\ud83dx"}"#, r#"{"a":"\ufffd\ufffdx"}"#),
+            (
+                r#"["\\\ud83d\ude00","\"\\","\u0041 中"]"#,
+                r#"["\\\ud83d\ude00","\"\\","\u0041 中"]"#,
+            ),
+            ("", ""),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(without_lone_surrogates(text), wanted, "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::call;
 pub use super::call::ToolCall;
 use super::json::{BodyFault, Field, Kind, Text, utf8};
+pub use super::role::Role;
 use super::scan::Scanner;
 pub use super::scan::Span;
 
@@ -13,14 +14,14 @@ pub use super::scan::Span;
 #[derive(Debug)]
 pub struct ChatRequest<'a> {
     /// The whole body.
-    pub body: &'a str,
+    body: &'a str,
     /// Offset right after the opening brace: where a member may be spliced in.
     pub splice_at: usize,
     /// The message list.
     pub messages: Vec<Message<'a>>,
     /// The raw `tools` value, when it is a non-empty list.
     pub tools_raw: Option<&'a str>,
-    /// The tools offered (`tools`, and legacy `functions`).
+    /// The tools offered: `tools`, legacy `functions`, and the `tools` of instructing messages.
     pub tools: Vec<Tool<'a>>,
     /// `tool_choice`
     pub tool_choice: ToolChoice<'a>,
@@ -32,12 +33,24 @@ pub struct ChatRequest<'a> {
     pub stream: bool,
     /// `model`
     pub model: Field<'a>,
-    /// Whether the client sent a `rid` that is not null.
-    pub has_rid: bool,
-    /// Whether the client sent a `session_id` that is not null.
-    pub has_session_id: bool,
+    /// `rid`
+    pub rid: Slot,
+    /// `session_id`
+    pub session_id: Slot,
     /// The nesting bound it was read with; holds for what stands in its strings as well.
     pub max_depth: usize,
+}
+
+/// A member of the body that may be set where the client left it open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slot {
+    /// The client did not send it.
+    #[default]
+    Absent,
+    /// The client sent `null`, at this offset. A second member of the name would repeat the key.
+    Null(usize),
+    /// The client set it.
+    Set,
 }
 
 /// One entry of `messages`.
@@ -46,7 +59,7 @@ pub struct Message<'a> {
     /// The object's own bytes.
     pub raw: &'a str,
     /// `role`
-    pub role: Field<'a>,
+    pub role: Role,
     /// `tool_calls`, when it is a list; empty when it is absent, null or `[]`.
     pub tool_calls: Vec<ToolCall<'a>>,
     /// `tool_call_id`
@@ -57,6 +70,8 @@ pub struct Message<'a> {
     pub content: Option<Span<'a>>,
     /// Whether a legacy `function_call` object stands here.
     pub function_call: bool,
+    /// Offset of its `tools`, when there are any.
+    tools_at: Option<usize>,
 }
 
 /// One offered tool.
@@ -121,15 +136,18 @@ impl<'a> ChatRequest<'a> {
             n: 1,
             stream: false,
             model: Field::Absent,
-            has_rid: false,
-            has_session_id: false,
+            rid: Slot::Absent,
+            session_id: Slot::Absent,
             max_depth,
         }
     }
 
     fn member(&mut self, value: &mut Scanner<'a>, key: &str) -> Result<(), BodyFault> {
         match key {
-            "messages" => self.messages = messages(value)?,
+            "messages" => {
+                self.messages = messages(value)?;
+                self.tools_in_messages()?;
+            }
             "tools" => {
                 let (raw, tools) = list_of(value, tool)?;
                 self.tools_raw = raw;
@@ -142,12 +160,30 @@ impl<'a> ChatRequest<'a> {
             "n" => self.n = loose_count(value)?.unwrap_or(1),
             "stream" => self.stream = loose_bool(value)?.unwrap_or(false),
             "model" => self.model = value.field()?,
-            "rid" => self.has_rid = !matches!(value.field()?, Field::Null),
-            "session_id" => self.has_session_id = !matches!(value.field()?, Field::Null),
+            "rid" => self.rid = slot(value)?,
+            "session_id" => self.session_id = slot(value)?,
             _ => drop(value.skip()?),
         }
         Ok(())
     }
+
+    /// Some models are told of tools in an instructing message; SGLang offers those like the others.
+    /// A message's role may stand behind its `tools`, so they are read when the message is known.
+    fn tools_in_messages(&mut self) -> Result<(), BodyFault> {
+        for (index, message) in self.messages.iter().enumerate() {
+            let Some(at) = message.tools_at.filter(|_| message.role.instructs()) else { continue };
+            let tools = list_of(&mut Scanner::from(self.body, at), tool)
+                .map_err(|fault| fault.under("tools").at_index(index))?
+                .1;
+            self.tools.extend(tools.into_iter().flatten());
+        }
+        Ok(())
+    }
+}
+
+fn slot(value: &mut Scanner<'_>) -> Result<Slot, BodyFault> {
+    let at = value.mark();
+    Ok(if matches!(value.field()?, Field::Null) { Slot::Null(at) } else { Slot::Set })
 }
 
 fn messages<'a>(value: &mut Scanner<'a>) -> Result<Vec<Message<'a>>, BodyFault> {
@@ -170,11 +206,12 @@ fn message<'a>(value: &mut Scanner<'a>) -> Result<Message<'a>, BodyFault> {
     let from = value.mark();
     value.object(|value, key| {
         match key {
-            "role" => message.role = value.field()?,
+            "role" => message.role = Role::of(value.field()?),
             "content" => message.content = Some(value.skip()?),
             "tool_calls" => message.tool_calls = call::list(value)?,
             "tool_call_id" => message.tool_call_id = value.field()?,
             "name" => message.name = value.field()?,
+            "tools" => message.tools_at = Some(value.skip()?.at),
             "function_call" => {
                 message.function_call = matches!(value.field()?, Field::Other(Kind::Object));
             }
@@ -210,7 +247,8 @@ fn list_of<'a, T>(
     Ok((if empty { None } else { Some(value.since(from)) }, entries))
 }
 
-/// One entry of `tools`; `None` when it is of a type that this version does not know.
+/// One entry of `tools`, of whatever type: what counts is the object that names it. `None` when it
+/// has none, as a hosted tool.
 fn tool<'a>(value: &mut Scanner<'a>) -> Result<Option<Tool<'a>>, BodyFault> {
     let mut kind = Field::Absent;
     let mut plain = None;
@@ -225,9 +263,8 @@ fn tool<'a>(value: &mut Scanner<'a>) -> Result<Option<Tool<'a>>, BodyFault> {
         Ok(())
     })?;
     Ok(match kind {
-        Field::Text(text) if text.is("custom") => custom,
-        Field::Text(text) if !text.is("function") => None,
-        Field::Text(_) | Field::Absent | Field::Null | Field::Other(_) => plain,
+        Field::Text(text) if text.is("custom") => custom.or(plain),
+        Field::Text(_) | Field::Absent | Field::Null | Field::Other(_) => plain.or(custom),
     })
 }
 
@@ -324,7 +361,8 @@ mod tests {
         let request = parse(body).unwrap();
         assert_eq!(&body[..request.splice_at], " {");
         assert_eq!(request.messages.len(), 4);
-        assert!(request.stream && request.has_rid && !request.has_session_id);
+        assert!(request.stream && request.rid == Slot::Set);
+        assert_eq!(request.session_id, Slot::Null(body.len() - 5));
         assert_eq!((request.n, request.parallel_tool_calls), (2, Some(false)));
         assert!(request.model.is("m"));
         let calls = &request.messages[1].tool_calls;
@@ -349,7 +387,8 @@ mod tests {
         ] {
             let body = format!(r#"{{"messages":[]{rest}}}"#);
             let request = parse(&body).unwrap();
-            assert_eq!((request.n, request.stream, request.has_rid), (1, false, false));
+            assert_eq!((request.n, request.stream), (1, false));
+            assert_ne!(request.rid, Slot::Set);
             assert!(request.tools.is_empty() && request.tools_raw.is_none());
             assert!(matches!(request.tool_choice, ToolChoice::Auto));
             assert_eq!(request.parallel_tool_calls, None);
@@ -385,6 +424,66 @@ mod tests {
         );
         let raw = request.tools_raw.unwrap();
         assert!(raw.starts_with('[') && raw.ends_with(']'));
+    }
+
+    /// The names of what is offered.
+    fn offered(body: &str) -> Result<Vec<String>, BodyFault> {
+        let request = parse(body)?;
+        let name = |tool: &Tool<'_>| tool.name.text().map(|name| name.decode().into_owned());
+        Ok(request.tools.iter().filter_map(name).collect())
+    }
+
+    #[test]
+    fn a_tool_is_what_names_a_function_whatever_its_type() {
+        let table: &[(&str, &[&str])] = &[
+            (r#"{"type":"builtin_function","function":{"name":"$web_search"}}"#, &["$web_search"]),
+            (r#"{"type":7,"function":{"name":"f"}}"#, &["f"]),
+            (r#"{"type":"custom","function":{"name":"f"}}"#, &["f"]),
+            (r#"{"type":"custom","function":{"name":"f"},"custom":{"name":"c"}}"#, &["c"]),
+            (r#"{"type":"x","function":{"name":"f"},"custom":{"name":"c"}}"#, &["f"]),
+            (r#"{"type":"web_search","name":"w"}"#, &[]),
+            (r#"{"type":"mcp","function":null}"#, &[]),
+        ];
+        for (tool, wanted) in table {
+            let body = format!(r#"{{"messages":[],"tools":[{tool}]}}"#);
+            assert_eq!(offered(&body).unwrap(), *wanted, "{tool}");
+        }
+    }
+
+    #[test]
+    fn instructing_messages_offer_tools() {
+        let tools = r#""tools":[{"type":"function","function":{"name":"f","parameters":{"a":1}}}]"#;
+        for (role, wanted) in [
+            ("system", &["f", "g"][..]),
+            ("Developer", &["f", "g"]),
+            ("root", &["f", "g"]),
+            ("user", &["g"]),
+            ("assistant", &["g"]),
+            ("tool", &["g"]),
+        ] {
+            for message in [
+                format!(r#"{{"role":"{role}",{tools}}}"#),
+                format!(r#"{{ {tools} , "role":"{role}"}}"#),
+            ] {
+                let body = format!(
+                    r#"{{"messages":[{{"role":"user"}},{message}],"tools":[{{"function":{{"name":"g"}}}}]}}"#
+                );
+                assert_eq!(offered(&body).unwrap(), wanted, "{body}");
+            }
+        }
+        let body = format!(r#"{{"messages":[{{"role":"system",{tools}}}]}}"#);
+        assert_eq!(parse(&body).unwrap().tools[0].parameters, Some(r#"{"a":1}"#));
+        let odd = |role: &str, tools: &str| {
+            offered(&format!(r#"{{"messages":[{{"role":"{role}","tools":{tools}}}]}}"#))
+        };
+        let repeated = r#"[{"function":{"name":"a","name":"b"}}]"#;
+        let fault = odd("system", repeated).unwrap_err();
+        assert_eq!(fault.path, "messages[0].tools[0].function.name");
+        for (role, tools) in
+            [("user", repeated), ("system", "null"), ("system", "{}"), ("system", "[1]")]
+        {
+            assert!(odd(role, tools).unwrap().is_empty(), "{role} {tools}");
+        }
     }
 
     #[test]

@@ -131,8 +131,27 @@ impl<'a> Scanner<'a> {
     where
         V: FnMut(&mut Self, &str) -> Result<(), BodyFault>,
     {
-        self.open(Kind::Object, "an object was expected")?;
         let mut keys = Keys::default();
+        self.members(|value, key, at| {
+            let name = key.decode();
+            if !keys.insert(key) {
+                return Err(repeated_key(at).under(&name));
+            }
+            visit(value, &name).map_err(|fault| fault.under(&name))
+        })
+    }
+
+    /// Reads the members of an object in which a key may stand twice. `visit` gets each key with its
+    /// offset and must read its value.
+    ///
+    /// # Errors
+    /// When no whole object stands here, or `visit` fails.
+    #[inline]
+    pub fn members<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
+    where
+        V: FnMut(&mut Self, Text<'a>, usize) -> Result<(), BodyFault>,
+    {
+        self.open(Kind::Object, "an object was expected")?;
         if self.closes(b'}') {
             return Ok(());
         }
@@ -140,11 +159,7 @@ impl<'a> Scanner<'a> {
             self.space();
             let at = self.at;
             let key = self.key()?;
-            let name = key.decode();
-            if !keys.insert(key) {
-                return Err(repeated_key(at).under(&name));
-            }
-            visit(self, &name).map_err(|fault| fault.under(&name))?;
+            visit(self, key, at)?;
             if !self.continues(b'}')? {
                 return Ok(());
             }

@@ -21,6 +21,16 @@ pub struct Event {
     pub wire: Bytes,
     /// The joined `data` payload; `None` when the event has no data line.
     pub data: Option<Bytes>,
+    /// Its name: the value of its last `event` line, if it has one.
+    pub name: Option<Bytes>,
+}
+
+impl Event {
+    /// Whether it is named an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(b"error"))
+    }
 }
 
 /// Takes bytes as they come and gives whole events. Holds at most one unfinished event.
@@ -36,6 +46,8 @@ pub struct Decoder {
     line: usize,
     /// The values of the event's data lines, counted likewise.
     values: SmallVec<[Range<usize>; 2]>,
+    /// The value of the event's last `event` line, counted likewise.
+    name: Option<Range<usize>>,
     /// Whether the last scanned byte is a CR, so that an LF here is no line end of its own.
     after_cr: bool,
     /// Whether the stream's first line is past: only there a byte order mark is skipped.
@@ -125,14 +137,26 @@ impl Decoder {
             return true;
         }
         // A field name runs to the colon, or is the whole line; one space after the colon is dropped.
-        let length = end - start;
-        if length == 4 && self.starts_with(start, b"data") {
-            self.values.push(end..end);
-        } else if length > 4 && self.starts_with(start, b"data:") {
-            let spaced = usize::from(length > 5 && self.byte(start + 5) == Some(b' '));
-            self.values.push(start + 5 + spaced..end);
+        if let Some(value) = self.value(start, end, b"data") {
+            self.values.push(value);
+        } else if let Some(value) = self.value(start, end, b"event") {
+            self.name = Some(value);
         }
         false
+    }
+
+    /// The value of a line, when its field has this name.
+    fn value(&self, start: usize, end: usize, name: &[u8]) -> Option<Range<usize>> {
+        let colon = start + name.len();
+        if colon > end || !self.starts_with(start, name) {
+            return None;
+        }
+        if colon == end {
+            return Some(end..end);
+        }
+        let value = colon + 1;
+        let spaced = usize::from(value < end && self.byte(value) == Some(b' '));
+        (self.byte(colon) == Some(b':')).then_some(value + spaced..end)
     }
 
     /// Cuts off the event that was scanned.
@@ -152,7 +176,8 @@ impl Decoder {
         self.line = 0;
         let data = joined(&wire, &self.values);
         self.values.clear();
-        Event { wire, data }
+        let name = self.name.take().map(|name| wire.slice(name));
+        Event { wire, data, name }
     }
 
     /// A byte of the unfinished event.
@@ -247,6 +272,32 @@ mod tests {
             assert_eq!(whole, (wanted.clone(), text.as_bytes().to_vec()), "{text:?}");
             let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
             assert_eq!(decode(&bytes), (wanted, text.as_bytes().to_vec()), "{text:?} by bytes");
+        }
+    }
+
+    #[test]
+    fn an_event_has_the_name_of_its_last_event_line() {
+        let table = [
+            ("event: error\ndata: a\n\n", Some("error"), true),
+            ("data: a\r\nevent:Error\r\n\r\n", Some("Error"), true),
+            ("event: error\nevent: message\n\n", Some("message"), false),
+            ("event\ndata: a\n\n", Some(""), false),
+            ("event:  error\n\n", Some(" error"), false),
+            ("events: error\ndata: event: error\n\n", None, false),
+            (": event: error\nEVENT: error\n\n", None, false),
+        ];
+        for (text, name, error) in table {
+            for size in [1, 3, text.len()] {
+                let mut decoder = Decoder::default();
+                for piece in text.as_bytes().chunks(size) {
+                    decoder.push(Bytes::copy_from_slice(piece));
+                }
+                let event = decoder.next_event().unwrap();
+                assert_eq!(event.name.as_deref(), name.map(str::as_bytes), "{text:?}");
+                assert_eq!(event.is_error(), error, "{text:?}");
+                decoder.push(Bytes::from_static(b"data: next\n\n"));
+                assert_eq!(decoder.next_event().unwrap().name, None);
+            }
         }
     }
 

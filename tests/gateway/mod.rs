@@ -1,5 +1,6 @@
-//! The built program between a recording upstream and a client, for tests on real sockets.
+//! The built program between an upstream that records and a client.
 
+use crate::program::Program;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -10,12 +11,10 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
-use std::fs::File;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -126,62 +125,28 @@ impl http_body::Body for Segments {
     }
 }
 
-/// `tigertally serve` in a process of its own; ended when dropped.
+/// The program, and a client of it.
 pub(crate) struct Gateway {
-    url: String,
-    child: Child,
-    scratch: tempfile::TempDir,
+    program: Program,
     client: reqwest::Client,
 }
 
 impl Gateway {
     /// Starts it before `upstream` with these environment variables, and waits until it answers.
     pub(crate) async fn start(upstream: &Upstream, env: &[(&str, &str)]) -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        let listen = free_address();
-        let log = File::create(scratch.path().join("log")).unwrap();
-        let ours = std::env::vars_os().map(|(name, _)| name);
-        let ours = ours.filter(|name| name.to_string_lossy().starts_with("TIGERTALLY_"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
-        command
-            .args(["serve", "--upstream", &upstream.url, "--listen", &listen])
-            .args(["--admin-listen", &free_address(), "--store", "memory:"])
-            .current_dir(scratch.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        for name in ours {
-            command.env_remove(name);
-        }
-        let child = command.envs(env.iter().copied()).spawn().unwrap();
-        let url = format!("http://{listen}");
-        let mut gateway = Gateway { url, child, scratch, client: reqwest::Client::new() };
-        gateway.wait_until_it_answers().await;
-        gateway
-    }
-
-    async fn wait_until_it_answers(&mut self) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while !self.is_healthy().await {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended with {ended:?}:\n{}", self.log());
-            assert!(Instant::now() < end, "it does not answer:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let client = reqwest::Client::new();
+        let answers = async |url: &str| is_healthy(&client, url).await;
+        let program = Program::start(&upstream.url, env, answers).await;
+        Gateway { program, client }
     }
 
     pub(crate) async fn is_healthy(&self) -> bool {
-        let answer = self.client.get(format!("{}/health", self.url)).send().await;
-        answer.is_ok_and(|answer| answer.status() == 200)
-    }
-
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
+        is_healthy(&self.client, &self.program.url).await
     }
 
     /// Sends a chat request and reads its whole answer.
     pub(crate) async fn chat(&self, body: &[u8], headers: &[(&str, &str)]) -> Answer {
-        let request = self.client.post(format!("{}{CHAT}", self.url));
+        let request = self.client.post(format!("{}{CHAT}", self.program.url));
         let mut request = request.timeout(Duration::from_secs(20)).body(body.to_vec());
         request = request.header("content-type", "application/json");
         for (name, value) in headers {
@@ -189,7 +154,7 @@ impl Gateway {
         }
         let answer = match request.send().await {
             Ok(answer) => answer,
-            Err(error) => panic!("no answer: {error:?}\n{}", self.log()),
+            Err(error) => panic!("no answer: {error:?}\n{}", self.program.log()),
         };
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         // A body that breaks off is an answer, too: an empty one, which no check here takes.
@@ -198,16 +163,9 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+async fn is_healthy(client: &reqwest::Client, url: &str) -> bool {
+    let answer = client.get(format!("{url}/health")).send().await;
+    answer.is_ok_and(|answer| answer.status() == 200)
 }
 
 /// What the client got.
@@ -239,22 +197,4 @@ impl fmt::Display for Answer {
         let body: String = String::from_utf8_lossy(&self.body).chars().take(400).collect();
         write!(f, "{} {body}", self.status)
     }
-}
-
-/// Decodes padded base64 (RFC 4648 section 4); the cases hold nothing else.
-pub(crate) fn base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = Vec::new();
-    let (mut held, mut bits) = (0u32, 0);
-    for letter in text.bytes().filter(|letter| *letter != b'=') {
-        let sextet = ALPHABET.iter().position(|known| *known == letter).expect("base64");
-        held = (held << 6) | u32::try_from(sextet).unwrap();
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-            held &= (1 << bits) - 1;
-        }
-    }
-    bytes
 }

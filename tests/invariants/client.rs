@@ -91,6 +91,19 @@ impl Client {
                     list.extend(run.cloned());
                 }
             }
+            Edit::Merge => merge(list),
+            Edit::Mix { newest } => {
+                let fresh = self.fresh();
+                mix(list, newest, fresh);
+            }
+            Edit::Retool => {
+                let first = list.iter_mut().find(|m| is_calls(m));
+                if let Some(Message::Calls(calls)) = first
+                    && !recycled(calls)
+                {
+                    calls[0].tool = "another_tool";
+                }
+            }
             Edit::Rebegin => {
                 let rest = list.split_off(beginning(list).len());
                 *list = vec![Message::System(77), Message::User(0)];
@@ -128,6 +141,40 @@ fn reply_of(message: &mut Message) -> Option<&mut Reply> {
     match message {
         Message::Result(reply) => Some(reply),
         _ => None,
+    }
+}
+
+/// Which call an id that repeats means cannot be told from outside, once its run has lost its shape.
+fn recycled(calls: &[Asked]) -> bool {
+    calls.iter().any(|call| call.id.starts_with("functions."))
+}
+
+/// Makes one run of the newest two, if nothing stands between them but other runs.
+fn merge(list: &mut Vec<Message>) {
+    answer_open(list, How::Right);
+    let Some(second) = list.iter().rposition(is_calls) else { return };
+    let Some(first) = list[..second].iter().rposition(is_calls) else { return };
+    let Message::Calls(later) = list[second].clone() else { return };
+    let between = list[first + 1..second].iter().all(is_result);
+    let Message::Calls(calls) = &mut list[first] else { return };
+    let apart = later.iter().all(|call| calls.iter().all(|known| known.id != call.id));
+    if between && apart && !recycled(&later) && !recycled(calls) {
+        calls.extend(later);
+        list.remove(second);
+    }
+}
+
+/// Adds a call that no model made, and its result.
+fn mix(list: &mut Vec<Message>, newest: bool, fresh: u32) {
+    answer_open(list, How::Right);
+    let at = if newest { list.iter().rposition(is_calls) } else { list.iter().position(is_calls) };
+    let Some(at) = at else { return };
+    let Message::Calls(calls) = &mut list[at] else { return };
+    if !recycled(calls) {
+        let id = format!("mixed_{fresh}");
+        let asked = Asked { id, tool: talk_tools()[0], arguments: fresh % 4, truth: None };
+        calls.push(asked.clone());
+        list.insert(at + 1, Message::Result(reply(&asked, How::Right)));
     }
 }
 

@@ -120,7 +120,8 @@ pub(crate) struct Observer {
     pub(crate) lanes: Vec<Lane>,
     threads: BTreeMap<String, usize>,
     floor: u64,
-    keys: BTreeSet<u32>,
+    /// Keys, each with the list that bore it.
+    keys: BTreeSet<(u32, String)>,
     proposed: bool,
     /// Exchanges whose answer became unwanted in this event.
     pub(crate) cancelled: Vec<u128>,
@@ -232,7 +233,11 @@ impl Observer {
         let live = runs.last().filter(|run| run.live);
         let declared = self.declared(sent);
         let same = self.same_list(sent, live.is_some());
-        let adopted = live.is_some_and(|run| same.is_none() && self.holding(&run.pairs).is_empty());
+        let adopted = live.is_some_and(|run| {
+            same.is_none()
+                && self.holding(&run.pairs).is_empty()
+                && self.merged(run, self.thread(sent)).is_none()
+        });
         let notices = |run: &Offered| run.pairs.iter().all(|(_, reply, _)| reply.content < NOTICES);
         if adopted && !live.is_some_and(notices) {
             let proposed = self.proposed;
@@ -257,7 +262,7 @@ impl Observer {
         let kind = kind.unwrap_or_else(|| Kind::Continuation(self.adopt(live, lane, generation)));
         let ordinal = self.attempt(admitted, &kind, lane, declared, rules);
         if let Some(key) = sent.idempotency {
-            self.keys.insert(key);
+            self.keys.insert((key, brief(&sent.list)));
         }
         self.exchanges.push(Exchange {
             id: sent.exchange,
@@ -275,7 +280,8 @@ impl Observer {
     }
 
     fn declared(&self, sent: &Sent) -> bool {
-        sent.declared || sent.idempotency.is_some_and(|key| self.keys.contains(&key))
+        sent.declared
+            || sent.idempotency.is_some_and(|key| self.keys.contains(&(key, brief(&sent.list))))
     }
 
     /// The newest exchange of a current generation with this very list.
@@ -306,20 +312,21 @@ impl Observer {
                 let same = &self.exchanges[same];
                 (Some(same.kind.clone()), Some(same.lane))
             }
-            (Some(run), None) => match self.answers(run, thread()) {
-                None => (None, thread()),
-                Some(proposal) => {
-                    let lane = if self.header { 0 } else { self.proposals[proposal].lane };
-                    let recovers =
-                        self.calls_of(proposal, run).iter().any(|(call, _, reply, _)| {
+            (Some(run), None) => {
+                match self.answers(run, thread()).or_else(|| self.merged(run, thread())) {
+                    None => (None, thread()),
+                    Some(proposal) => {
+                        let lane = if self.header { 0 } else { self.proposals[proposal].lane };
+                        let recovers = self.fed(proposal, run).iter().any(|(call, _, reply, _)| {
                             let answered = self.calls[*call].answered;
                             reply.content < NOTICES
                                 && answered.is_some_and(|own| own != reply.content)
                         });
-                    let kind = if recovers { Kind::Recovery } else { Kind::Continuation };
-                    (Some(kind(proposal)), Some(lane))
+                        let kind = if recovers { Kind::Recovery } else { Kind::Continuation };
+                        (Some(kind(proposal)), Some(lane))
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -500,7 +507,14 @@ impl Observer {
     }
 
     fn live(&mut self, proposal: usize, run: &Offered, substituted: &dyn Fn(usize) -> bool) {
-        for (at, asked, reply, message) in self.calls_of(proposal, run) {
+        let whole = self.choice(proposal, &run.pairs).is_some();
+        let fed = self.fed(proposal, run);
+        let known = fed.len() == run.pairs.len();
+        let closed = run.pairs.iter().all(|(asked, reply, _)| {
+            reply.content < NOTICES || fed.iter().any(|(_, of, ..)| of.id == asked.id)
+        });
+        self.must("I1", known || closed, || format!("went up beside known calls: {run:?}"));
+        for (at, asked, reply, message) in fed.clone() {
             if !substituted(message) && reply.content >= NOTICES {
                 let call = &self.calls[at];
                 let standing = format!("{call:?} offered {asked:?} {reply:?}");
@@ -517,7 +531,98 @@ impl Observer {
             }
             self.answer(at, reply.content, substituted(message));
         }
-        self.leave_out(proposal, true);
+        self.leave_out(proposal, whole);
+        for (at, ..) in fed {
+            self.leave_out(self.calls[at].proposal, true);
+        }
+    }
+
+    /// The one call of that id. Of adopted ones, which may come twice, the newest.
+    fn by_id(&self, id: &str) -> Option<usize> {
+        self.calls.iter().rposition(|call| call.id == id)
+    }
+
+    /// The proposal that a live run continues which no proposal holds as a whole: the newest of those
+    /// whose calls it mixes; current ones and those of the request's own lane come first.
+    fn merged(&self, run: &Offered, lane: Option<usize>) -> Option<usize> {
+        let known = run.pairs.iter().filter_map(|(asked, ..)| self.by_id(&asked.id));
+        let newest = known.max_by_key(|call| {
+            let proposal = self.calls[*call].proposal;
+            let own = Some(self.proposals[proposal].lane) == lane;
+            (self.current_call(*call), own, proposal)
+        });
+        newest.filter(|_| self.proposed).map(|call| self.calls[call].proposal)
+    }
+
+    /// The calls that a live run feeds, of one lane and one choice of each message.
+    fn fed<'a>(
+        &self,
+        proposal: usize,
+        run: &'a Offered,
+    ) -> Vec<(usize, &'a Asked, &'a Reply, usize)> {
+        if self.choice(proposal, &run.pairs).is_some() {
+            return self.calls_of(proposal, run);
+        }
+        let mut choices = BTreeMap::new();
+        let mut fed = Vec::new();
+        for (asked, reply, message) in &run.pairs {
+            let Some(at) = self.by_id(&asked.id) else { continue };
+            let call = &self.calls[at];
+            let lane = self.proposals[call.proposal].lane;
+            let elsewhere = lane != self.proposals[proposal].lane && self.current_call(at);
+            let choice = |choices: &mut BTreeMap<usize, u64>| {
+                *choices.entry(call.proposal).or_insert(call.choice) == call.choice
+            };
+            if !elsewhere && (!call.open() || choice(&mut choices)) {
+                fed.push((at, asked, reply, *message));
+            }
+        }
+        fed
+    }
+
+    /// Judges a run of history by its calls, where no proposal holds it as a whole.
+    fn history_apart(
+        &mut self,
+        run: &Offered,
+        substituted: &dyn Fn(usize) -> bool,
+        last: bool,
+        own: Option<usize>,
+    ) {
+        let mut chosen = Vec::new();
+        let mut choices = BTreeMap::new();
+        for (asked, reply, message) in &run.pairs {
+            let same: Vec<usize> =
+                (0..self.calls.len()).filter(|at| self.calls[*at].id == asked.id).collect();
+            let [at] = same[..] else {
+                same.into_iter().for_each(|at| self.calls[at].blurred = true);
+                continue;
+            };
+            let truth = &self.calls[at];
+            let elsewhere = Some(self.proposals[truth.proposal].lane) != own;
+            let is = truth.is(asked);
+            if truth.open() {
+                let another = if is { elsewhere && !last } else { elsewhere || !last };
+                let first = *choices.entry(truth.proposal).or_insert(truth.choice);
+                if another || first != truth.choice {
+                    continue;
+                }
+            }
+            if !substituted(*message) && reply.content >= NOTICES && !truth.blurred {
+                let standing = format!("{truth:?} offered {asked:?} {reply:?}");
+                let (open, fits, gone) = (truth.open(), truth.fits(asked, reply), truth.gone);
+                let current = self.current_call(at);
+                self.must("I1", matches!(gone, None | Some(Gone::Unchosen)), || {
+                    format!("content of a call that is gone went up in another shape: {standing}")
+                });
+                self.must("I1", !open || (fits && current), || {
+                    format!("first offered in another shape, and not that call's: {standing}")
+                });
+            }
+            if self.answer(at, reply.content, substituted(*message)) {
+                chosen.push(self.calls[at].proposal);
+            }
+        }
+        chosen.into_iter().for_each(|proposal| self.leave_out(proposal, true));
     }
 
     fn history(
@@ -536,7 +641,7 @@ impl Observer {
             })
             .collect();
         let proposal = match (&candidates[..], &exact[..]) {
-            ([], _) => return,
+            ([], _) => return self.history_apart(run, substituted, last, own),
             ([one], _) | (_, [one]) => *one,
             _ => {
                 for one in candidates {
@@ -549,6 +654,13 @@ impl Observer {
         };
         let open = self.proposals[proposal].calls.iter().any(|call| self.calls[*call].open());
         let elsewhere = Some(self.proposals[proposal].lane) != own;
+        let tools = self
+            .calls_of(proposal, run)
+            .iter()
+            .all(|(call, asked, ..)| self.calls[*call].tool == asked.tool);
+        if !(tools || last && open) {
+            return self.history_apart(run, substituted, last, own);
+        }
         if !last && open && (exact.is_empty() || elsewhere) {
             // Other arguments than the open call's, or another thread's, and other work after it: it is
             // another call's run.
@@ -616,7 +728,9 @@ impl Observer {
         let mut taken = BTreeSet::new();
         runs.iter().rev().all(|run| {
             let candidates = self.holding(&run.pairs);
-            let Some(proposal) = self.answers(run, self.thread(sent)) else { return !run.live };
+            let Some(proposal) = self.answers(run, self.thread(sent)) else {
+                return self.sound_apart(sent, run, rules, &mut taken);
+            };
             if candidates.len() > 1 && !run.live || !taken.insert(proposal) || run.live && repeats {
                 return false;
             }
@@ -632,6 +746,36 @@ impl Observer {
             let lane = self.proposals[proposal].lane;
             each && (!run.live || !self.continued(proposal, lane, rules))
         })
+    }
+
+    fn sound_apart(
+        &self,
+        sent: &Sent,
+        run: &Offered,
+        rules: &Rules,
+        taken: &mut BTreeSet<usize>,
+    ) -> bool {
+        let home = self.merged(run, self.thread(sent));
+        let known: Vec<_> = run
+            .pairs
+            .iter()
+            .filter_map(|(asked, reply, _)| Some((self.by_id(&asked.id)?, asked, reply)))
+            .collect();
+        let each = known.iter().all(|(at, asked, reply)| {
+            let call = &self.calls[*at];
+            let own = call.fits(asked, reply) || reply.content < NOTICES;
+            let same = call.answered == Some(reply.content);
+            !call.blurred && own && (!run.live || self.current_call(*at) && (call.open() || same))
+        });
+        let mut proposals: Vec<usize> =
+            known.iter().map(|(at, ..)| self.calls[*at].proposal).collect();
+        proposals.sort_unstable();
+        proposals.dedup();
+        let first = proposals.into_iter().all(|one| taken.insert(one));
+        let Some(home) = home.filter(|_| run.live) else { return !run.live && each && first };
+        let lane = self.proposals[home].lane;
+        let whole = self.fed(home, run).len() == run.pairs.len();
+        each && first && whole && !self.continued(home, lane, rules)
     }
 
     fn continued(&self, proposal: usize, lane: usize, rules: &Rules) -> bool {
@@ -764,6 +908,10 @@ impl Observer {
             superseded.sort();
         }
         open.sort();
+        if self.calls.iter().any(|call| call.blurred) {
+            // Which of two like calls is open cannot be told from outside.
+            return;
+        }
         let expected = Outcome::Advanced { generation: asked, superseded: open, cancelled };
         self.must("I3", told == expected, || format!("told {told:?}, expected {expected:?}"));
     }

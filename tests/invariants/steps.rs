@@ -81,6 +81,14 @@ pub(crate) enum Edit {
     Invent,
     /// Adds the newest run of another list.
     Graft(Recent),
+    /// Makes one assistant message of the newest two that have calls, with the results of both.
+    Merge,
+    /// Adds a call that no model made to the oldest run (or the newest), answered.
+    Mix {
+        newest: bool,
+    },
+    /// Changes the tool of the oldest run's first call.
+    Retool,
     /// Puts another beginning in front: a compaction.
     Rebegin,
 }
@@ -177,6 +185,9 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
         1 => Just(Edit::Strike),
         1 => Just(Edit::Invent),
         1 => (0..6_usize).prop_map(Edit::Graft),
+        2 => Just(Edit::Merge),
+        1 => any::<bool>().prop_map(|newest| Edit::Mix { newest }),
+        1 => Just(Edit::Retool),
         1 => Just(Edit::Rebegin),
     ];
     prop_oneof![

@@ -1,14 +1,16 @@
 //! One application with one conversation. Its user asks about one order after the other, and does not
 //! always wait for the answer.
 
+mod late;
+mod talk;
+
 use crate::exchange::{Ask, HttpClient, Outcome, Track, run};
 use crate::plan::{Kind, Plan};
-use crate::world::{Call, World};
-use bytes::Bytes;
-use http::{Method, Request};
-use http_body_util::{BodyExt, Full};
+use crate::world::World;
+use http::Method;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use late::Late;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -18,8 +20,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The text that stands in place of a superseded call's result.
-const NOTICE: &str = r#"{"ok":false,"error":{"code":"superseded"}}"#;
 /// What tells it, within a JSON text.
 pub(crate) const NOTICE_CODE: &str = r#"\"code\":\"superseded\""#;
 /// Turns that stay in the list.
@@ -44,16 +44,6 @@ enum Fate {
     Left,
     /// The user moved on; the answer is still being read.
     Moved,
-}
-
-/// A call of the turn before that its application never brought a result of in time.
-struct Late {
-    order: String,
-    list: Vec<Value>,
-    call: Call,
-    generation: Option<u64>,
-    /// Its application's generation header.
-    header: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,7 +111,7 @@ impl Application {
     /// Asks once more and goes away for good: nothing that follows could tidy up after it.
     async fn vanish(&mut self) {
         self.turn += 1;
-        self.generation += 1;
+        self.move_on().await;
         let order = format!("ORDER-{:02}-{}", self.number, self.turn);
         let mut list = self.list();
         let question = Plan::random(&mut self.dice).question(&order);
@@ -145,12 +135,7 @@ impl Application {
         if self.dice.random_bool(0.02) {
             self.forget().await;
         }
-        if self.by_control {
-            self.advance().await;
-        } else {
-            self.generation += 1;
-        }
-        self.by_control = self.dice.random_bool(0.3);
+        self.move_on().await;
         let mut list = self.list();
         list.push(user.clone());
         let opened = self.exchange(&order, Kind::Opening, &list).await;
@@ -183,85 +168,6 @@ impl Application {
             taken.push(json!({"role": "assistant", "content": format!("{order} is shipped.")}));
         }
         self.remember(taken);
-    }
-
-    /// The user asks something else while the tool runs. What the application makes of the call then: it
-    /// drops the turn, closes it, or puts the result in all the same.
-    fn leave_the_tool(
-        &mut self,
-        order: &str,
-        call: Call,
-        generation: Option<u64>,
-        list: Vec<Value>,
-        mut taken: Vec<Value>,
-        result: &dyn Fn(&str) -> Value,
-    ) {
-        self.world.counts.switches.fetch_add(1, Relaxed);
-        // Without the header and an advance by the control API, a result that comes with the next
-        // question belongs to the order that asked for it, and counts.
-        let counts = !self.by_header && !self.by_control;
-        let mut late_list = list;
-        late_list.push(taken[1].clone());
-        late_list.push(result(&format!("LATE-{order}")));
-        match self.dice.random_range(0..4) {
-            0 => taken.truncate(1),
-            1 => taken.push(result(NOTICE)),
-            _ if counts => taken.push(result(&format!("GOOD-{order}"))),
-            _ => taken.push(result(&format!("LATE-{order}"))),
-        }
-        // What the next question closes or brings has its result then; anything else comes late.
-        if !counts || taken.len() == 1 {
-            let (order, header) = (order.to_owned(), self.generation);
-            self.late = Some(Late { order, list: late_list, call, generation, header });
-        }
-        self.remember(taken);
-    }
-
-    /// Brings what is too late, in one of three ways, and must be refused.
-    async fn bring_late(&mut self) {
-        let Some(late) = self.late.take() else { return };
-        match self.dice.random_range(0..3) {
-            0 => {
-                let content = format!("LATE-{}", late.order);
-                self.decide(&late.call, late.generation, &content, 422).await;
-                self.world.counts.late_refused.fetch_add(1, Relaxed);
-            }
-            1 => {
-                let request = self.request(&late.list, Retry::First, late.header, true);
-                self.refused(&late.order, request).await;
-            }
-            _ => {
-                let opening = &late.list[..late.list.len() - 2];
-                let request = self.request(opening, Retry::Declared, late.header, true);
-                self.refused(&late.order, request).await;
-            }
-        }
-    }
-
-    async fn refused(&self, order: &str, request: Request<Full<Bytes>>) {
-        let Ok(response) = self.client.request(request).await else {
-            self.world.violation(format!("{order}: no answer to what is late"));
-            return;
-        };
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.map(|body| body.to_bytes());
-        let body: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-        let code = body["error"]["code"].as_str().unwrap_or_default();
-        let repeats = self.number % 4 == 3;
-        let fine = match code {
-            "stale_generation" => self.by_header,
-            "stale" => !self.by_header,
-            // An id that came again since is the newer call's, which this result does not fit.
-            "mismatch" | "conflict" => !self.by_header && repeats,
-            _ => false,
-        };
-        self.world.holds(status == 422 && fine, || {
-            format!(
-                "{order}: what is late was answered with {status} {code} {:.300}",
-                body.to_string()
-            )
-        });
-        self.world.counts.late_refused.fetch_add(1, Relaxed);
     }
 
     /// One request, with its tries, and how the user behaves meanwhile.
@@ -357,42 +263,14 @@ impl Application {
         (Ask { order: order.to_owned(), kind, request, slow, replaces }, track)
     }
 
-    fn request(
-        &mut self,
-        list: &[Value],
-        retry: Retry,
-        generation: u64,
-        late: bool,
-    ) -> Request<Full<Bytes>> {
-        let parameters = json!({"type": "object", "required": ["order_id"], "properties": {
-            "order_id": {"type": "string"}, "nonce": {"type": "integer"}, "note": {"type": "string"},
-        }});
-        let tool = json!({"type": "function",
-            "function": {"name": "get_order", "parameters": parameters}});
-        let stream = self.dice.random_bool(0.6);
-        let mut body = json!({"model": "m", "messages": list, "tools": [tool], "stream": stream});
-        if late {
-            body["late"] = true.into();
+    /// The next question belongs to a new generation; decides how the one after it will.
+    async fn move_on(&mut self) {
+        if self.by_control {
+            self.advance().await;
+        } else {
+            self.generation += 1;
         }
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("{}/v1/chat/completions", self.url))
-            .header("content-type", "application/json")
-            .header("x-conversation-id", name(self.number));
-        if self.by_header {
-            request = request.header("x-generation", generation.to_string());
-        }
-        if self.number % 4 == 2 && retry != Retry::Undeclared {
-            // A repeated key declares a retry. Its own length tells nothing; that it is the same does.
-            let text = serde_json::to_string(list.last().unwrap()).unwrap();
-            let key: u64 = text.bytes().fold(7, |sum, byte| {
-                sum.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte))
-            });
-            request = request.header("idempotency-key", key.to_string());
-        } else if retry == Retry::Declared {
-            request = request.header("x-stainless-retry-count", "1");
-        }
-        request.body(Full::new(Bytes::from(body.to_string()))).unwrap()
+        self.by_control = self.dice.random_bool(0.3);
     }
 
     /// Tells by the control API that the user moved on.
@@ -416,32 +294,6 @@ impl Application {
         self.outstanding.drain(..).for_each(|older| older.supersede(now));
         self.past.clear();
         self.late = None;
-    }
-
-    async fn decide(&self, call: &Call, generation: Option<u64>, content: &str, status: u16) {
-        let body = json!({"generation": generation, "tool_call_id": call.id, "name": "get_order",
-            "content": content});
-        self.control(Method::POST, "/results", body, status).await;
-    }
-
-    async fn control(&self, method: Method, path: &str, body: Value, wanted: u16) {
-        let url = format!("{}/guard/v1/conversations/{}{path}", self.url, name(self.number));
-        let request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.to_string())))
-            .unwrap();
-        let answer = self.client.request(request).await;
-        let Ok(answer) = answer else {
-            self.world.violation(format!("the control API does not answer: {answer:?}"));
-            return;
-        };
-        let status = answer.status().as_u16();
-        let text = answer.into_body().collect().await.map(|body| body.to_bytes());
-        self.world.holds(status == wanted, || {
-            format!("{} {path} {body}: {status} instead of {wanted}: {text:?}", self.number)
-        });
     }
 
     /// The beginning of every list, and what is remembered of the turns before.

@@ -15,6 +15,8 @@ mod application;
 mod exchange;
 mod plan;
 mod process;
+#[path = "../program/mod.rs"]
+mod program;
 mod reading;
 mod upstream;
 mod world;
@@ -75,7 +77,7 @@ async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, S
     let mut applications = JoinSet::new();
     let end = Instant::now() + span;
     for number in 0..CONVERSATIONS {
-        let application = Application::new(number, world, &proxy.url);
+        let application = Application::new(number, world, proxy.url());
         applications.spawn(application.run(end));
     }
     tokio::time::sleep(span / 4).await;

@@ -2,6 +2,7 @@
 //! say of it.
 
 use crate::exchange::HttpClient;
+use crate::program::Program;
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -9,15 +10,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use std::fmt;
-use std::fs::File;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Process {
-    pub(crate) url: String,
-    admin: String,
-    child: Child,
-    scratch: Option<tempfile::TempDir>,
+    program: Program,
     client: HttpClient,
 }
 
@@ -52,41 +48,26 @@ impl fmt::Display for Sample {
 
 impl Process {
     pub(crate) async fn start(upstream: &str) -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        let log = File::create(scratch.path().join("log")).unwrap();
-        let (listen, admin) = (free_address(), free_address());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
-        command
-            .args(["serve", "--upstream", upstream, "--listen", &listen, "--admin-listen", &admin])
-            .args(["--store", "memory:"])
-            .current_dir(scratch.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TIGERTALLY_") {
-                command.env_remove(name);
-            }
-        }
-        let child = command.spawn().unwrap();
-        let (url, admin) = (format!("http://{listen}"), format!("http://{admin}"));
         // No connection is kept, so that none of ours is among those that are counted.
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
-        let process = Process { url, admin, child, scratch: Some(scratch), client };
-        let end = Instant::now() + Duration::from_secs(20);
-        while process.ask(Method::GET, &format!("{}/health", process.url), "").await.is_none() {
-            assert!(Instant::now() < end, "it does not answer:\n{}", process.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        process
+        let answers = async |url: &str| {
+            ask(&client, Method::GET, &format!("{url}/health"), "").await.is_some()
+        };
+        let program = Program::start(upstream, &[], answers).await;
+        Process { program, client }
+    }
+
+    /// Where clients connect.
+    pub(crate) fn url(&self) -> &str {
+        &self.program.url
     }
 
     /// One exchange, so that what is made with the first one is there before anything is counted.
     pub(crate) async fn warm_up(&self) {
         let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello."}]}"#;
-        let url = format!("{}/v1/chat/completions", self.url);
+        let url = format!("{}/v1/chat/completions", self.url());
         let answer = self.ask(Method::POST, &url, body).await;
-        assert!(answer.is_some_and(|text| text.contains("ready")), "{}", self.log());
+        assert!(answer.is_some_and(|text| text.contains("ready")), "{}", self.program.log());
         self.settles(5, |sample| sample.in_flight == 0).await.unwrap();
     }
 
@@ -105,7 +86,7 @@ impl Process {
 
     /// The process now.
     pub(crate) async fn sample(&self) -> Sample {
-        let metrics = self.ask(Method::GET, &format!("{}/metrics", self.admin), "").await;
+        let metrics = self.ask(Method::GET, &format!("{}/metrics", self.program.admin), "").await;
         let metrics = metrics.unwrap_or_default();
         let gauge = |name: &str| {
             let line = metrics.lines().find_map(|line| {
@@ -156,7 +137,7 @@ impl Process {
     }
 
     async fn record(&self, conversation: &str) -> Record {
-        let url = format!("{}/guard/v1/conversations/{conversation}", self.url);
+        let url = format!("{}/guard/v1/conversations/{conversation}", self.url());
         let record = self.ask(Method::GET, &url, "").await.unwrap();
         let record: Value = serde_json::from_str(&record).unwrap();
         let count = |list: &str, states: &[&str]| {
@@ -172,58 +153,44 @@ impl Process {
 
     /// The user of a conversation moves on.
     pub(crate) async fn advance(&self, conversation: &str) {
-        let url = format!("{}/guard/v1/conversations/{conversation}/generation", self.url);
+        let url = format!("{}/guard/v1/conversations/{conversation}/generation", self.url());
         self.ask(Method::POST, &url, "{}").await.unwrap();
     }
 
     /// Keeps the log, and says where it is.
-    pub(crate) fn keep_log(mut self) {
-        let kept = self.scratch.take().unwrap().keep();
-        eprintln!("its log is {}", kept.join("log").display());
+    pub(crate) fn keep_log(self) {
+        eprintln!("its log is {}", self.program.keep_log().display());
     }
 
     async fn ask(&self, method: Method, url: &str, body: &str) -> Option<String> {
-        let request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header("content-type", "application/json")
-            .header("connection", "close")
-            .body(Full::new(Bytes::from(body.to_owned())))
-            .unwrap();
-        let response = self.client.request(request).await.ok()?;
-        let bytes = response.into_body().collect().await.ok()?.to_bytes();
-        String::from_utf8(bytes.to_vec()).ok()
+        ask(&self.client, method, url, body).await
     }
 
     fn resident(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.child.id());
+        let status = format!("/proc/{}/status", self.program.id());
         let status = std::fs::read_to_string(status).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     fn sockets(&self) -> usize {
-        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.program.id())).unwrap();
         // One that is closed meanwhile is none.
         open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
             .filter(|target| target.to_string_lossy().starts_with("socket:"))
             .count()
     }
-
-    fn log(&self) -> String {
-        let scratch = self.scratch.as_ref().unwrap();
-        std::fs::read_to_string(scratch.path().join("log")).unwrap_or_default()
-    }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+async fn ask(client: &HttpClient, method: Method, url: &str, body: &str) -> Option<String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(url)
+        .header("content-type", "application/json")
+        .header("connection", "close")
+        .body(Full::new(Bytes::from(body.to_owned())))
+        .unwrap();
+    let response = client.request(request).await.ok()?;
+    let bytes = response.into_body().collect().await.ok()?.to_bytes();
+    String::from_utf8(bytes.to_vec()).ok()
 }

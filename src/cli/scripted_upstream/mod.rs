@@ -8,7 +8,6 @@
 //!
 //! It checks nothing about pairs, as SGLang does not: whatever reaches it gets an answer.
 
-mod base64;
 mod generation;
 mod order_desk;
 mod plan;

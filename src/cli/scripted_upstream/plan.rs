@@ -1,9 +1,10 @@
 //! From a request to what will be said: directives, script, pieces.
 
-use super::base64;
 use super::order_desk;
 use super::reading::Asked;
 use super::script::{Abort, Entry, Script};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use std::time::Duration;
 
 /// Characters to a chunk unless an entry says otherwise; the captured server's number.
@@ -86,7 +87,7 @@ pub(super) fn answer(script: &Script, asked: &Asked<'_>, mint: impl Fn() -> Stri
     let first_delay = directive(&user, "delay").and_then(|list| nth(list, turn).parse().ok());
     let first_delay = Duration::from_millis(first_delay.unwrap_or(0));
     if let Some(raw) = directive(&user, "raw") {
-        return match base64::decode(raw) {
+        return match bytes_of(raw) {
             Some(bytes) => Answer::Raw {
                 status: 200,
                 content_type: None,
@@ -184,6 +185,12 @@ fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     value.find("]]").map(|end| value[..end].trim())
 }
 
+/// What the `raw` directive stands for: base64 (RFC 4648 section 4) with or without padding, and in the
+/// URL-safe alphabet as well, because a shell or a URL may have made it.
+fn bytes_of(raw: &str) -> Option<Vec<u8>> {
+    STANDARD_PAD_INDIFFERENT.decode(raw.replace('-', "+").replace('_', "/")).ok()
+}
+
 /// The entry of a comma list for the n-th model call of a task; the last entry goes on for ever.
 fn nth(list: &str, turn: usize) -> &str {
     let mut parts = list.split(',').map(str::trim);
@@ -193,7 +200,7 @@ fn nth(list: &str, turn: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut, directive, nth};
+    use super::{bytes_of, cut, directive, nth};
 
     #[test]
     fn a_directive_is_read_out_of_a_text() {
@@ -209,6 +216,22 @@ mod tests {
         let said: Vec<&str> = (0..4).map(|turn| nth("one, two", turn)).collect();
         assert_eq!(said, ["one", "two", "two", "two"]);
         assert_eq!(nth("30", 5), "30");
+    }
+
+    #[test]
+    fn raw_bytes_come_in_either_alphabet_padded_or_not() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("Zm9vYg==", b"foob"),
+            ("Zm9vYmE", b"fooba"),
+            ("+/8=", b"\xfb\xff"),
+            ("-_8", b"\xfb\xff"),
+        ] {
+            assert_eq!(bytes_of(text).as_deref(), Some(bytes), "{text}");
+        }
+        for text in ["Z", "Zm9vY", "Zm 9v", "Zm9v!"] {
+            assert_eq!(bytes_of(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -3,9 +3,8 @@
 //! Where OpenAI's API refuses the same thing, its words and its spelling of the place are kept, for
 //! error handlers in the wild match on them. No argument or result is ever quoted.
 
-use super::Code;
-use super::Fault;
 use crate::guard::arguments::ArgumentsFault;
+use crate::guard::fault::{Code, Fault, shown};
 use crate::wire::json::Kind;
 use std::fmt::Write as _;
 
@@ -163,21 +162,4 @@ pub(super) fn orphan_result(
 /// Adds to an orphan result where its call was found after all.
 pub(super) fn call_stands_later(orphan: &mut Fault, index: usize) {
     let _ = write!(orphan.message, " A call of that id stands only later, in messages[{index}].");
-}
-
-/// An id as it may stand in a text that ends up in logs: on one line, and not endless.
-fn shown(id: &str) -> String {
-    const LONGEST: usize = 128;
-    let mut shown = String::with_capacity(id.len().min(LONGEST));
-    for character in id.chars().take(LONGEST) {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    if id.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
 }

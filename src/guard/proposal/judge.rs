@@ -3,9 +3,10 @@
 
 use super::{Arguments, Form, Place, Proposal, ProposedCall, ProposedChoice};
 use crate::guard::arguments::arguments_object;
-use crate::guard::fault::{Code, Fault};
+use crate::guard::fault::{Code, Fault, Faults, shown};
 use crate::guard::offer::{Choice, Offer, ToolRule};
 use crate::guard::schema::{OfferedTool, Schema, Unusable};
+use crate::wire::json::without_lone_surrogates;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -17,29 +18,20 @@ const LIMIT: &str = "Ask again with a higher `max_tokens`, or for less at once."
 const IDENTITY: &str = "Take this argument out of the tool's schema: the application sets it from the authenticated user, never the model.";
 const SCHEMA: &str = "Correct the tool's `parameters` in the request; until then its calls are not checked against them.";
 
-/// Most faults told of one code: a broken answer must not swell into a larger refusal.
-const PER_CODE: usize = 256;
-
 /// Judges a proposal against what was offered. `tracked`: the ledger will want ids.
 #[must_use]
 pub fn judge(proposal: &Proposal, offer: &Offer, tracked: bool) -> Vec<Fault> {
-    let mut judge = Judge { offer, tracked, faults: Vec::new() };
+    let mut judge = Judge { offer, tracked, faults: Faults::default() };
     for choice in &proposal.choices {
         judge.choice(choice);
     }
-    let mut told = [0; Code::ALL.len()];
-    judge.faults.retain(|fault| {
-        let told = &mut told[fault.code as usize];
-        *told += 1;
-        *told <= PER_CODE
-    });
-    judge.faults
+    judge.faults.into_list()
 }
 
 struct Judge<'a> {
     offer: &'a Offer,
     tracked: bool,
-    faults: Vec<Fault>,
+    faults: Faults,
 }
 
 impl<'a> Judge<'a> {
@@ -50,7 +42,7 @@ impl<'a> Judge<'a> {
         }
         self.count(choice);
         if choice.cut || !choice.finished {
-            self.faults.push(Fault {
+            self.faults.add(Code::TruncatedCall, || Fault {
                 code: Code::TruncatedCall,
                 param: format!("choices[{}].finish_reason", choice.index),
                 message: if choice.finished {
@@ -96,7 +88,7 @@ impl<'a> Judge<'a> {
             }
             _ => return,
         };
-        self.faults.push(Fault {
+        self.faults.add(Code::ToolChoiceViolated, || Fault {
             code: Code::ToolChoiceViolated,
             param: format!("choices[{}].message.tool_calls", choice.index),
             message,
@@ -115,7 +107,7 @@ impl<'a> Judge<'a> {
             return;
         };
         if count.max(1) > bound {
-            self.faults.push(Fault {
+            self.faults.add(Code::TooManyCalls, || Fault {
                 code: Code::TooManyCalls,
                 param: format!("choices[{}].message.tool_calls", choice.index),
                 message: format!("{} calls in one message; {by} allows {bound}.", count.max(1)),
@@ -280,18 +272,11 @@ impl<'a> Judge<'a> {
         message: impl Into<String>,
         recovery: &'static str,
     ) {
-        let (message, tool_call_id) = (message.into(), call.id.clone());
-        self.faults.push(Fault { code, param, message, tool_call_id, recovery });
+        self.faults.add(code, || {
+            let (message, tool_call_id) = (message.into(), call.id.clone());
+            Fault { code, param, message, tool_call_id, recovery }
+        });
     }
-}
-
-/// A name as messages show it: escaped, and cut where a model went on and on.
-fn shown(name: &str) -> String {
-    let mut shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-    if name.chars().nth(64).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// Whether a key of this name stands at any depth.
@@ -313,37 +298,6 @@ fn value(text: &str) -> Option<Value> {
     serde_json::from_str(text)
         .or_else(|_| serde_json::from_str(&without_lone_surrogates(text)))
         .ok()
-}
-
-/// The same JSON with U+FFFD for every surrogate escape without its partner, which a tree of Rust
-/// strings cannot hold. Only for checking: the text itself travels as it came.
-fn without_lone_surrogates(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let escape = match (unit(rest), rest.get(6..).and_then(unit)) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => rest.get(..12),
-            (Some(0xd800..=0xdfff), _) => {
-                out.push_str("\\ufffd");
-                rest = &rest[6..];
-                continue;
-            }
-            _ => rest.get(..2),
-        };
-        let escape = escape.unwrap_or(rest);
-        out.push_str(escape);
-        rest = &rest[escape.len()..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// The code unit of a `\uXXXX` at the start of a text.
-fn unit(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    u16::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]

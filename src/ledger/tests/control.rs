@@ -159,6 +159,28 @@ fn an_advance_repeated_does_not_advance_again() {
 }
 
 #[test]
+fn generations_end_where_json_numbers_stop_being_exact() {
+    const LAST: u64 = (1 << 53) - 1;
+    let mut talk = Talk::new();
+    talk.round(ask("u1"), "c1(A)");
+    assert_eq!(codes(&talk.advance(Some(LAST + 1))), [Code::GenerationInvalid]);
+    assert!(matches!(talk.advance(Some(LAST)), Outcome::Advanced { generation: LAST, .. }));
+    assert!(matches!(talk.advance(Some(LAST)), Outcome::Advanced { generation: LAST, .. }));
+    assert_eq!(codes(&talk.advance(None)), [Code::GenerationInvalid]);
+    assert_eq!(talk.admitted(ask("u2")).generation, LAST, "a new thread begins there");
+    let mut header = talk.clone();
+    assert_eq!(header.refused(ask("u1").generation(LAST)), [Code::GenerationInvalid]);
+    talk.round(ask("u1 a u3"), "");
+    assert_eq!(talk.refused(ask("u1 a u3 a u4")), [Code::GenerationInvalid], "counted by itself");
+
+    let mut talk = Talk::new();
+    talk.round(ask("u1").generation(LAST), "c1(A)");
+    assert_eq!(codes(&talk.advance(None)), [Code::GenerationInvalid]);
+    assert_eq!(talk.refused(ask("u1").generation(LAST + 1)), [Code::GenerationInvalid]);
+    talk.up(ask("u1 c1(A)=R").generation(LAST));
+}
+
+#[test]
 fn under_observe_nothing_is_refused() {
     let mut talk = Talk::observing();
     talk.round(ask("u1"), "c1(A)");

@@ -16,6 +16,7 @@ mod control;
 mod generations;
 mod history;
 mod lanes;
+mod merged;
 mod observe;
 mod repeats;
 mod results;

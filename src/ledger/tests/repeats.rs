@@ -59,6 +59,19 @@ fn a_repeated_idempotency_key_declares_a_retry() {
 }
 
 #[test]
+fn one_key_for_a_whole_job_declares_nothing_of_other_lists() {
+    let mut talk = Talk::new();
+    talk.round(ask("u1").key("job"), "c1(A)");
+    talk.round(ask("u1 c1(A)=R").key("job"), "");
+    let trimmed = ask("u1 s-trimmed c1(A)=R").key("job");
+    assert_eq!(talk.refused(trimmed.clone()), [Code::Duplicate]);
+    assert_eq!(talk.refused(trimmed), [Code::Duplicate], "what was refused was not remembered");
+    assert_eq!(talk.admitted(ask("u1 c1(A)=R").key("job")).attempt, 2, "the exchange that bore it");
+    talk.round(ask("u2").key("job"), "");
+    assert_eq!(talk.refused(ask("u1 s-trimmed c1(A)=R").key("job")), [Code::Duplicate]);
+}
+
+#[test]
 fn repeats_may_be_allowed_always() {
     let mut talk = Talk::with(|rules| rules.repeat_allowed = true);
     talk.round(ask("u1"), "c1(A)");

@@ -1,7 +1,7 @@
 //! Writes: a timeout does not mean that it did not happen.
 
 use super::*;
-use crate::ledger::writes::Operation;
+use crate::ledger::event::Operation;
 
 /// A refund whose outcome is unknown: it was superseded after it went out.
 fn unknown() -> Talk {
@@ -130,4 +130,26 @@ fn under_observe_it_is_noted() {
     let mut talk = unknown();
     talk.rules = Talk::observing().rules;
     assert_eq!(again(&mut talk), Outcome::Noted(Code::WriteOutcomeUnknown));
+}
+
+#[test]
+fn every_part_of_an_operation_is_in_its_key() {
+    use crate::ledger::digest::DigestKey;
+    let first =
+        Operation { generation: 1, tool: "refund".into(), arguments: digest("A"), ordinal: 0 };
+    let secret = DigestKey::new([1; 32]);
+    let (who, whose) = (digest("alice"), digest("chat"));
+    let key = first.key(&secret, &who, &whose);
+    assert_eq!(first.clone().key(&secret.clone(), &who, &whose), key);
+    let others = [
+        Operation { generation: 2, ..first.clone() },
+        Operation { tool: "refunds".into(), ..first.clone() },
+        Operation { arguments: digest("B"), ..first.clone() },
+        Operation { ordinal: 1, ..first.clone() },
+    ];
+    assert!(others.iter().all(|other| other.key(&secret, &who, &whose) != key));
+    assert_ne!(first.key(&secret, &digest("bob"), &whose), key);
+    assert_ne!(first.key(&secret, &who, &digest("other")), key);
+    assert_ne!(first.key(&secret, &whose, &who), key);
+    assert_ne!(first.key(&DigestKey::new([2; 32]), &who, &whose), key);
 }

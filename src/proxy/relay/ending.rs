@@ -2,7 +2,6 @@
 
 use super::{Last, Phase, Relay};
 use crate::guard::assembly::End;
-use crate::guard::fault::Code;
 use crate::ledger::event::Ending;
 use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
@@ -67,14 +66,22 @@ impl Relay {
     pub(super) fn broken(&mut self, broken: Broken) {
         match self.phase {
             Phase::Open => {
-                let code = match broken {
-                    Broken::Timeout => Code::UpstreamTimeout,
-                    Broken::Invalid | Broken::Unreachable => Code::UpstreamInvalid,
-                };
-                self.stop(Stopped::upstream(code, broken.message()));
+                self.stop(Stopped::upstream(broken.code(), broken.message()));
             }
             Phase::Answered | Phase::Tail | Phase::Failed => self.finish(),
             Phase::Settling(..) | Phase::Over => {}
+        }
+    }
+
+    /// The proxy goes down. What is not at its end is broken off, and says so.
+    pub(super) fn cut_short(&mut self) {
+        match self.phase {
+            Phase::Open | Phase::Settling(..) => {
+                self.stop(Stopped::draining(self.calls_released));
+                self.journal.ends(ExchangeOutcome::Withheld);
+            }
+            Phase::Answered | Phase::Tail | Phase::Failed => self.finish(),
+            Phase::Over => {}
         }
     }
 

@@ -1,0 +1,88 @@
+//! What a running proxy can take over from a configuration that was read again, and what it cannot.
+
+use super::Policy;
+
+impl Policy {
+    /// Puts back whatever needs a restart to change (ports, what the pooled client and the store were made
+    /// with, bounds that are places already given out) to the values of `running`. Gives the keys that
+    /// differed.
+    pub fn keep_fixed(&mut self, running: &Policy) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        keep("listen", &running.listen, &mut self.listen, &mut kept);
+        let (old, new) = (&running.admin, &mut self.admin);
+        keep("admin.listen", &old.listen, &mut new.listen, &mut kept);
+        keep("admin.token", &old.token, &mut new.token, &mut kept);
+        new.token_file.clone_from(&old.token_file);
+        let (old, new) = (&running.upstream, &mut self.upstream);
+        keep("upstream.connect_timeout", &old.connect_timeout, &mut new.connect_timeout, &mut kept);
+        let (old, new) = (&running.limits, &mut self.limits);
+        keep("limits.connections", &old.connections, &mut new.connections, &mut kept);
+        keep("limits.exchanges", &old.exchanges, &mut new.exchanges, &mut kept);
+        let (old, new) = (old.header_read_timeout, &mut new.header_read_timeout);
+        keep("limits.header_read_timeout", &old, new, &mut kept);
+        let (old, new) = (running.max_conversations, &mut self.max_conversations);
+        keep("conversation.max_per_principal", &old, new, &mut kept);
+        keep("store", &running.store, &mut self.store, &mut kept);
+        keep("telemetry.log_format", &running.log_format, &mut self.log_format, &mut kept);
+        // It belongs to `listen`.
+        self.insecure = running.insecure;
+        kept
+    }
+}
+
+fn keep<T: PartialEq + Clone>(
+    key: &'static str,
+    running: &T,
+    wanted: &mut T,
+    kept: &mut Vec<&'static str>,
+) {
+    if running != wanted {
+        wanted.clone_from(running);
+        kept.push(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{LogFormat, Secret};
+    use std::time::Duration;
+
+    #[test]
+    fn what_needs_a_restart_is_kept_and_named_and_the_rest_is_taken() {
+        let running = Policy::default();
+        let mut new = Policy::default();
+        assert_eq!(new.keep_fixed(&running), Vec::<&str>::new());
+        new.listen.set_port(1);
+        new.admin.listen.set_port(2);
+        new.admin.token = Some(Secret::new("t".to_owned()));
+        new.upstream.connect_timeout = Duration::from_millis(1);
+        new.limits.connections = 3;
+        new.limits.exchanges = 4;
+        new.limits.header_read_timeout = Duration::from_millis(5);
+        new.max_conversations = 6;
+        new.log_format = LogFormat::Json;
+        let mut taken = Policy::default();
+        for policy in [&mut new, &mut taken] {
+            policy.routes_pass = vec!["/v1/embeddings".to_owned()];
+            policy.limits.drain_timeout = Duration::from_secs(7);
+            policy.tools.allow = Some(vec!["get_order".to_owned()]);
+        }
+        let kept = new.keep_fixed(&running);
+        assert_eq!(
+            kept,
+            [
+                "listen",
+                "admin.listen",
+                "admin.token",
+                "upstream.connect_timeout",
+                "limits.connections",
+                "limits.exchanges",
+                "limits.header_read_timeout",
+                "conversation.max_per_principal",
+                "telemetry.log_format",
+            ]
+        );
+        assert_eq!(format!("{new:?}"), format!("{taken:?}"));
+    }
+}

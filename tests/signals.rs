@@ -1,0 +1,157 @@
+//! What the process does on signals: reads its configuration again, drains, and drains no longer.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[expect(dead_code, reason = "what other tests need")]
+mod rig;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use rig::{Upstream, ask, client, error, event, next, send, text};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program on a configuration file; ended when dropped.
+struct Process {
+    child: Child,
+    scratch: tempfile::TempDir,
+    listen: String,
+}
+
+impl Process {
+    async fn start(config: &str) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let (listen, admin) = (free_address(), free_address());
+        std::fs::write(scratch.path().join("t.toml"), config).unwrap();
+        let log = File::create(scratch.path().join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_tigertally"))
+            .args(["serve", "--config", "t.toml", "--listen", &listen, "--admin-listen", &admin])
+            .args(["--store", "memory:"])
+            .current_dir(scratch.path())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let process = Process { child, scratch, listen };
+        process.logs("listening").await;
+        process
+    }
+
+    fn config(&self) -> PathBuf {
+        self.scratch.path().join("t.toml")
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.path().join("log")).unwrap()
+    }
+
+    async fn logs(&self, words: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !self.log().contains(words) {
+            assert!(Instant::now() < end, "no {words:?} in:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "it does not end:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn post(&self, path: &str, body: String) -> Response<Incoming> {
+        let request = Request::post(format!("http://{}{path}", self.listen))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        send(&client(), request).await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn config(upstream: &Upstream, more: &str) -> String {
+    format!("{more}\n[upstream]\nurl = \"http://{}\"\n", upstream.addr)
+}
+
+#[tokio::test]
+async fn hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
+    let upstream = Upstream::start().await;
+    let process = Process::start(&config(&upstream, "")).await;
+    let embeddings = || process.post("/v1/embeddings", "{}".to_owned());
+    assert_eq!(embeddings().await.status(), 403);
+    let feed = upstream.will_stream();
+    let mut stream = process.post(rig::CHAT, ask(true)).await.into_body();
+
+    let open = "[routes]\npass = [\"/v1/embeddings\"]\n[limits]\nexchanges = 7";
+    std::fs::write(process.config(), config(&upstream, open)).unwrap();
+    process.signal("HUP");
+    process.logs("the configuration was read again").await;
+    assert_eq!(embeddings().await.status(), 200);
+    assert!(process.log().contains("limits.exchanges"), "{}", process.log());
+
+    let bad = "[routes]\npass = []\n[guard]\nprofile = \"lax\"\n[limits]\ndepth = 0";
+    std::fs::write(process.config(), config(&upstream, bad)).unwrap();
+    process.signal("HUP");
+    process.logs("t.toml:6: limits.depth").await;
+    assert!(process.log().contains("t.toml:4: guard.profile"), "{}", process.log());
+    assert_eq!(embeddings().await.status(), 200);
+
+    // The exchange that was in flight all the while ends as it began.
+    let answer = event("{\"content\":\"hi\"}", Some("stop"));
+    feed.send(Bytes::from(answer.clone())).unwrap();
+    drop(feed);
+    assert_eq!(next(&mut stream).await.unwrap(), answer);
+    assert_eq!(next(&mut stream).await, None);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_drain_at_once() {
+    let upstream = Upstream::start().await;
+    let mut process = Process::start(&config(&upstream, "[limits]\ndrain_timeout = \"10m\"")).await;
+    let _feed = upstream.will_stream();
+    let stream = process.post(rig::CHAT, ask(true)).await;
+    process.signal("TERM");
+    process.logs("draining").await;
+    process.signal("HUP");
+    process.signal("INT");
+    let got = text(stream).await;
+    assert_eq!(error(got.strip_prefix("data: ").unwrap())["code"], "draining");
+    assert!(process.ended().await.success());
+    assert!(process.log().contains("withheld"), "{}", process.log());
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_connections_is_told_with_the_cause() {
+    let upstream = Upstream::start().await;
+    let gone = free_address();
+    let process = Process::start(&format!("[upstream]\nurl = \"http://{gone}\"")).await;
+    assert_eq!(process.post(rig::CHAT, ask(false)).await.status(), 502);
+    process.logs("the upstream cannot be reached").await;
+    assert!(process.log().contains("Connection refused"), "{}", process.log());
+    drop(upstream);
+}
