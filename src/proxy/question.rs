@@ -189,7 +189,8 @@ mod tests {
     fn a_notice_is_known_by_its_text_however_it_is_spelled() {
         assert!(content(r#""cancelled""#).closing);
         assert!(content(r#" "c\u0061ncelled""#).closing);
-        for other in [r#""Cancelled""#, r#"["cancelled"]"#, "null", "7"] {
+        assert!(content(r#"[{"type":"text","text":"cancelled"}]"#).closing);
+        for other in [r#""Cancelled""#, r#"["cancelled","by me"]"#, "null", "7"] {
             assert!(!content(other).closing, "{other}");
         }
     }
