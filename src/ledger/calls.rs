@@ -11,65 +11,92 @@
 //! Every arrow leaves `Open`; nothing leaves a final state. What a rule set to `note` let in is kept
 //! beside the state (`forced`), never over it.
 
+mod encoding;
+
 use super::digest::Digest;
 use super::event::{Alternative, ExchangeId, Millis, Pair, Proposed};
 use super::writes::Written;
+use minicbor::{Decode, Encode};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
 /// How a call stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(flat)]
 pub enum CallState {
     /// Registered, not yet answered.
+    #[n(0)]
     Open,
     /// Answered: the digest of its one result.
-    Accepted(Digest),
+    #[n(1)]
+    Accepted(#[n(0)] Digest),
     /// The client put a notice in place of a result: its digest.
-    Closed(Digest),
+    #[n(2)]
+    Closed(#[n(0)] Digest),
     /// Its deadline passed first.
+    #[n(3)]
     TimedOut,
     /// The user moved on first.
+    #[n(4)]
     Superseded,
     /// A newer attempt took over, or its bytes never went out.
+    #[n(5)]
     Replaced,
     /// The run that answered its message left it out, or took another choice.
+    #[n(6)]
     Unchosen,
 }
 
 /// One registered call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Call {
     /// Its id.
+    #[n(0)]
     pub id: Box<str>,
     /// Its tool.
+    #[n(1)]
     pub tool: Box<str>,
     /// Digest of its arguments.
+    #[n(2)]
     pub arguments: Digest,
     /// Arguments that its result may echo.
+    #[n(3)]
     pub echoes: Vec<(Box<str>, Digest)>,
     /// The choice that proposed it.
+    #[n(4)]
     pub choice: u64,
     /// When it was registered.
+    #[n(5)]
     pub registered: Millis,
     /// When its result is too late.
+    #[n(6)]
     pub deadline: Option<Millis>,
     /// Whether the tool is declared a write.
+    #[n(7)]
     pub write: bool,
     /// Attempts that were started (numbered from 1).
+    #[n(8)]
     pub started: u32,
     /// How it stands.
+    #[n(9)]
     pub state: CallState,
     /// A result that was let in although a rule would have refused it.
+    #[n(10)]
     pub forced: Option<Digest>,
     /// When it ended.
+    #[n(11)]
     pub ended: Option<Millis>,
     /// The control API call that decided it, and its `idempotency-key`.
+    #[n(12)]
     pub decided_by: Option<(ExchangeId, Option<Digest>)>,
     /// The control API call that started the last attempt.
+    #[n(13)]
     pub started_by: Option<ExchangeId>,
     /// Which of the equal writes of its generation it is.
+    #[n(14)]
     pub ordinal: u32,
     /// What is known of a write that got no accepted result.
+    #[n(15)]
     pub written: Option<Written>,
 }
 
@@ -105,21 +132,28 @@ impl Call {
 }
 
 /// The calls of one assistant message.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Proposal {
     /// Rises by one with each proposal of the conversation.
+    #[n(0)]
     pub seq: u64,
     /// The exchange that proposed it.
+    #[n(1)]
     pub exchange: ExchangeId,
     /// Its lane, by number.
+    #[n(2)]
     pub lane: u32,
     /// Its generation.
+    #[n(3)]
     pub generation: u64,
     /// Whether a rule would have refused it.
+    #[n(4)]
     pub forced: bool,
     /// Whether the answer to its results was delivered.
+    #[n(5)]
     pub delivered: bool,
     /// Its calls, of all choices.
+    #[n(6)]
     pub calls: Vec<Call>,
 }
 
@@ -235,24 +269,23 @@ impl Register {
     fn insert(&mut self, origin: Origin, calls: Vec<Call>) -> u64 {
         let seq = self.next;
         self.next += 1;
-        self.calls += calls.len();
-        for call in &calls {
+        let Origin { exchange, lane, generation, forced } = origin;
+        let proposal =
+            Proposal { seq, exchange, lane, generation, forced, delivered: false, calls };
+        self.index(&proposal);
+        self.proposals.push_back(proposal);
+        seq
+    }
+
+    /// From here on its calls are counted, and found by their ids.
+    fn index(&mut self, proposal: &Proposal) {
+        self.calls += proposal.calls.len();
+        for call in &proposal.calls {
             let seqs = self.by_id.entry(call.id.clone()).or_default();
-            if seqs.last() != Some(&seq) {
-                seqs.push(seq);
+            if seqs.last() != Some(&proposal.seq) {
+                seqs.push(proposal.seq);
             }
         }
-        let Origin { exchange, lane, generation, forced } = origin;
-        self.proposals.push_back(Proposal {
-            seq,
-            exchange,
-            lane,
-            generation,
-            forced,
-            delivered: false,
-            calls,
-        });
-        seq
     }
 
     /// Proposals that hold all ids of `pairs` in one choice, newest first.

@@ -13,21 +13,28 @@ use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
+use minicbor::{Decode, Encode};
 use std::collections::VecDeque;
 
 /// How many answers to advances are remembered for a repeat.
 const ADVANCES_KEPT: usize = 16;
 
 /// The last advances by the control API, and what each was answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Advances(VecDeque<Advanced>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub(super) struct Advances(#[n(0)] VecDeque<Advanced>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 struct Advanced {
+    #[n(0)]
     by: ExchangeId,
+    #[n(1)]
     idempotency: Option<Digest>,
+    #[n(2)]
     generation: u64,
+    #[n(3)]
     superseded: Vec<Box<str>>,
+    #[n(4)]
     cancelled: usize,
 }
 

@@ -3,11 +3,17 @@
 //! The key lives in the store, so a guessable result cannot be looked up by its hash.
 
 use crate::wire::canonical;
+use minicbor::{Decode, Encode};
 use std::fmt;
 
 /// A keyed 128-bit digest of something whose content the ledger never holds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest([u8; 16]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Digest(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    [u8; 16],
+);
 
 impl Digest {
     /// From its bytes, as a store keeps them.

@@ -3,6 +3,7 @@
 use super::event::{ExchangeId, Millis};
 use super::lanes::Limit;
 use crate::guard::fault::Code;
+use minicbor::{Decode, Encode};
 
 /// What must happen outside after an event is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,17 +52,23 @@ pub enum Fact {
 }
 
 /// How a generation's task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
 pub enum TaskOutcome {
     /// An answer without calls was delivered while current.
+    #[n(0)]
     Completed,
     /// The user moved on.
+    #[n(1)]
     Superseded,
     /// The budget or the deadline ended it.
+    #[n(2)]
     Incomplete,
     /// Its last attempt failed and nothing followed.
+    #[n(3)]
     Failed,
     /// The conversation expired.
+    #[n(4)]
     Expired,
 }
 

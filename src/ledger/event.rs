@@ -5,11 +5,13 @@ pub use super::effects::{Effects, Fact, TaskOutcome};
 use super::digest::Digest;
 use super::writes::Operation;
 use crate::guard::fault::{Code, Fault};
+use minicbor::{Decode, Encode};
 use std::fmt;
 
 /// Milliseconds: a point in time (since the Unix epoch, by the store's clock) or a span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Millis(#[n(0)] pub u64);
 
 impl Millis {
     /// This point, `span` later.
@@ -26,8 +28,9 @@ impl Millis {
 }
 
 /// The id of one exchange, minted by the proxy at random.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ExchangeId(pub u128);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ExchangeId(#[n(0)] pub u128);
 
 impl fmt::Display for ExchangeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,8 +45,9 @@ impl fmt::Debug for ExchangeId {
 }
 
 /// The id of one running proxy, minted at its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Replica(pub u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Replica(#[n(0)] pub u64);
 
 /// Something that happens to a conversation.
 #[derive(Clone, Debug)]
@@ -294,35 +298,45 @@ pub enum Outcome {
 }
 
 /// A request may go up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Admitted {
     /// Its generation.
+    #[n(0)]
     pub generation: u64,
     /// Which try this is, from 1.
+    #[n(1)]
     pub attempt: u32,
     /// Whether it is the first model call of its generation, or a further attempt at that.
+    #[n(2)]
     pub first_call: bool,
     /// Results whose content the notice must replace.
+    #[n(3)]
     pub substitutions: Vec<Substitution>,
     /// What was let through and is recorded.
+    #[n(4)]
     pub notes: Vec<Fault>,
 }
 
 /// A result whose content the notice must replace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Substitution {
     /// Index of its message.
+    #[n(0)]
     pub message: usize,
     /// Which notice.
+    #[n(1)]
     pub notice: Notice,
 }
 
 /// The two notices an operator words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Notice {
     /// The call timed out.
+    #[n(0)]
     Timeout,
     /// The user moved on.
+    #[n(1)]
     Superseded,
 }
 

@@ -12,18 +12,23 @@
 use super::digest::Digest;
 use super::event::{Admitted, ExchangeId, Millis, Replica};
 use crate::guard::fault::Code;
+use minicbor::{Decode, Encode};
 use std::collections::VecDeque;
 
 /// What an exchange does for its generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(flat)]
 pub enum Kind {
     /// Starts work.
+    #[n(0)]
     Opening,
     /// Feeds the results of that proposal back.
-    Continuation(u64),
+    #[n(1)]
+    Continuation(#[n(0)] u64),
     /// Goes on after that proposal with notices in place of results that were accepted before: the way
     /// out of a conflict. It is no repeat of the continuation, and leaves that one alone.
-    Recovery(u64),
+    #[n(2)]
+    Recovery(#[n(0)] u64),
 }
 
 impl Kind {
@@ -38,60 +43,83 @@ impl Kind {
 }
 
 /// How an exchange stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(flat)]
 pub enum FlightState {
     /// At the upstream.
+    #[n(0)]
     Flight,
     /// Its response may go down.
+    #[n(1)]
     Settled,
     /// Its last byte was handed to the client.
+    #[n(2)]
     Delivered,
     /// It came to nothing.
+    #[n(3)]
     Failed,
     /// It may not be answered any more, and why.
-    Withheld(Code),
+    #[n(4)]
+    Withheld(#[n(0)] Code),
 }
 
 /// One exchange.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Exchange {
     /// Its id.
+    #[n(0)]
     pub id: ExchangeId,
     /// Who serves it.
+    #[n(1)]
     pub replica: Replica,
     /// Its lane, by number.
+    #[n(2)]
     pub lane: u32,
     /// Its generation.
+    #[n(3)]
     pub generation: u64,
     /// What it does.
+    #[n(4)]
     pub kind: Kind,
     /// Digest of its message list.
+    #[n(5)]
     pub list: Digest,
     /// Which try of the same opening or continuation, from 1.
+    #[n(6)]
     pub attempt: u32,
     /// How many tries before this one reached the model.
+    #[n(7)]
     pub reached: u32,
     /// Whether it is the last that the budget allows.
+    #[n(8)]
     pub last_allowed: bool,
     /// Whether it proposed calls.
+    #[n(9)]
     pub proposed: bool,
     /// What its settling was let through with.
+    #[n(10)]
     pub noted: Option<Code>,
     /// How it stands.
+    #[n(11)]
     pub state: FlightState,
     /// Whether its replica is done with it, or gone.
+    #[n(12)]
     pub closed: bool,
     /// Whether the upstream gave no answer (such tries do not count against the bound).
+    #[n(13)]
     pub unreached: bool,
     /// When its replica must have given a sign.
+    #[n(14)]
     pub lease: Millis,
     /// The answer that `Admit` got, should the event come again.
+    #[n(15)]
     pub admitted: Box<AdmittedOnce>,
 }
 
 /// What an `Admit` was answered, kept for a repeat of the same event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdmittedOnce(pub Admitted);
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct AdmittedOnce(#[n(0)] pub Admitted);
 
 impl std::hash::Hash for AdmittedOnce {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -115,12 +143,15 @@ impl Exchange {
 }
 
 /// The exchanges that are remembered: those of current generations, and all that are not closed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Exchanges {
+    #[n(0)]
     list: Vec<Exchange>,
     /// Message lists of older generations: a declared retry of one is stale.
+    #[n(1)]
     past: VecDeque<Digest>,
     /// `idempotency-key`s seen.
+    #[n(2)]
     keys: VecDeque<Digest>,
 }
 

@@ -5,38 +5,52 @@
 
 use super::digest::Digest;
 use super::event::{ExchangeId, Millis, TaskOutcome};
+use minicbor::{Decode, Encode};
 
 /// What an incomplete task ran out of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Limit {
     /// Its model calls.
+    #[n(0)]
     ModelCalls,
     /// The attempts at one opening or continuation.
+    #[n(1)]
     Attempts,
     /// Its time.
+    #[n(2)]
     Time,
 }
 
 /// The task of a lane's current generation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Task {
     /// The generation's number.
+    #[n(0)]
     pub generation: u64,
     /// When its first model call was made (before that: when the generation began).
+    #[n(1)]
     pub started: Millis,
     /// Openings and continuations so far, without further attempts.
+    #[n(2)]
     pub model_calls: u32,
     /// The list of the opening that began it.
+    #[n(3)]
     pub opening: Option<Digest>,
     /// How it ended, if it did and nothing was asked of it since.
+    #[n(4)]
     pub ended: Option<TaskOutcome>,
     /// What it ran out of, when it is incomplete.
+    #[n(5)]
     pub limit: Option<Limit>,
     /// The request that went beyond it: the same event again is refused again.
+    #[n(6)]
     pub exhausted_by: Option<ExchangeId>,
     /// Whether its end was told: each task is counted once.
+    #[n(7)]
     pub counted: bool,
     /// Whether its last exchange came to nothing.
+    #[n(8)]
     pub failed: bool,
 }
 
@@ -59,31 +73,40 @@ impl Task {
 }
 
 /// What tells one lane from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(flat)]
 pub enum LaneKey {
     /// The lane whose generations the header gives.
+    #[n(0)]
     Header,
     /// A thread of messages, by the digest of its beginning.
-    Thread(Digest),
+    #[n(1)]
+    Thread(#[n(0)] Digest),
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Lane {
     /// Rises by one with each lane of the conversation.
+    #[n(0)]
     pub number: u32,
     /// What tells it from others.
+    #[n(1)]
     pub key: LaneKey,
     /// Its current task.
+    #[n(2)]
     pub task: Task,
 }
 
 /// All lanes of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Lanes {
+    #[n(0)]
     next: u32,
+    #[n(1)]
     list: Vec<Lane>,
     /// The generation that the control API advanced to before any lane was there.
+    #[n(2)]
     pub floor: u64,
 }
 

@@ -20,6 +20,7 @@ pub mod calls;
 mod control;
 pub mod digest;
 pub mod effects;
+mod encoding;
 mod enter;
 pub mod event;
 pub mod exchanges;
@@ -46,18 +47,25 @@ use rules::Rules;
 use step::Step;
 
 use crate::guard::fault::Code;
+use minicbor::{Decode, Encode};
 
 /// The state of one conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Conversation {
     /// Whether a client ever sent the generation header here.
+    #[n(0)]
     uses_header: bool,
+    #[n(1)]
     lanes: Lanes,
+    #[n(2)]
     calls: Register,
+    #[n(3)]
     exchanges: Exchanges,
     /// The last advances by the control API, and what each was answered.
+    #[n(4)]
     advances: Advances,
     /// Nothing falls due before this.
+    #[n(5)]
     due: Option<Millis>,
 }
 

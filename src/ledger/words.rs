@@ -78,6 +78,21 @@ fn result_words(code: Code) -> (&'static str, &'static str) {
     }
 }
 
+/// One of the ways out that this version words, by its text. A text of another version gives a general one.
+#[must_use]
+pub(super) fn recovery(text: &str) -> &'static str {
+    let others = [
+        stale_generation(0, 0),
+        generation_required(),
+        stale_retry(),
+        duplicate(true),
+        budget_exhausted(Limit::Time),
+    ];
+    let of_results = Code::ALL.into_iter().map(|code| result_words(code).1);
+    let mut all = of_results.chain(others.iter().map(|fault| fault.recovery));
+    all.find(|known| *known == text).unwrap_or("See the documentation of this code.")
+}
+
 /// `write_outcome_unknown`: a write is proposed anew while nobody knows what became of it.
 #[must_use]
 pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {

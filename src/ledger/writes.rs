@@ -10,6 +10,7 @@ use super::event::{ExchangeId, Outcome, Proposed, Refused, Resolve, Settle};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
+use minicbor::{Decode, Encode};
 
 /// One write of one task: what its operation key is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,15 +27,20 @@ pub struct Operation {
 }
 
 /// What is known of a write that got no accepted result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Written {
     /// Its bytes never went out, or a declared retry replaced it: it was not run.
+    #[n(0)]
     Withdrawn,
     /// Its result came too late for the model, but it came.
+    #[n(1)]
     Reported,
     /// An application or operator says that it took effect.
+    #[n(2)]
     Applied,
     /// An application or operator says that it did not.
+    #[n(3)]
     NotApplied,
 }
 

@@ -22,7 +22,7 @@ use steps::Step;
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{Effects, Millis};
 use tigertally::store::memory::MemoryStore;
-use tigertally::store::{ConversationKey, Listener, Store};
+use tigertally::store::{ConversationKey, Listener, Store, encoding};
 
 /// The tools that calls name. The first one's results may echo its arguments.
 pub(crate) fn talk_tools() -> [&'static str; 3] {
@@ -160,6 +160,24 @@ fn i7_contents_are_not_judged() {
             one.step(step);
             other.step(step);
             prop_assert_eq!(one.told.last(), other.told.last(), "{}", one.trace());
+        }
+        Ok(())
+    });
+}
+
+/// Whatever state a conversation is in, it is the same when it was written and read.
+#[test]
+fn what_is_kept_reads_the_same() {
+    plays(|setting, steps| {
+        let mut play = Play::new(setting, DigestKey::new([7; 32]));
+        for step in &steps {
+            play.step(step);
+            let bytes = encoding::encode(play.now, &play.conversation).unwrap();
+            let kept = encoding::decode(&bytes).unwrap();
+            prop_assert_eq!(&kept.conversation, &play.conversation, "{}", play.trace());
+            prop_assert_eq!(kept.used, play.now);
+            let cut = bytes.len() * steps.len() / (LONGEST + 1);
+            prop_assert!(encoding::decode(&bytes[..cut]).is_err());
         }
         Ok(())
     });
