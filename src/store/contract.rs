@@ -718,3 +718,6 @@ contract!(memory, |clock, listener, most| {
     let key = super::DigestKey::new([7; 32]);
     std::sync::Arc::new(super::MemoryStore::new(key, clock, listener, most))
 });
+
+contract!(redis, crate::store::redis::tests::on_a_server);
+contract!(redis_cluster, crate::store::redis::tests::on_a_cluster);

@@ -7,6 +7,7 @@
 
 pub mod encoding;
 pub mod memory;
+pub mod redis;
 
 #[cfg(test)]
 mod contract;

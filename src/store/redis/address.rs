@@ -48,13 +48,17 @@ pub struct Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Not one of ours.
-    #[error("must begin with redis://, redis+sentinel:// or redis+cluster://, or with rediss for TLS")]
+    #[error(
+        "must begin with redis://, redis+sentinel:// or redis+cluster://, or with rediss for TLS"
+    )]
     Scheme,
     /// A host is missing, or a port is no port.
     #[error("must name its hosts as host:port, divided by commas")]
     Host,
     /// The path is not what the scheme wants.
-    #[error("a Sentinel URL ends in /NAME of the master, a single server's in /NUMBER of the database or nothing, and a Cluster's in nothing")]
+    #[error(
+        "a Sentinel URL ends in /NAME of the master, a single server's in /NUMBER of the database or nothing, and a Cluster's in nothing"
+    )]
     Path,
     /// A `%` is not followed by two hexadecimal digits, or they make no UTF-8.
     #[error("% must be followed by two hexadecimal digits; write a % in a password as %25")]
@@ -183,7 +187,8 @@ mod tests {
         assert_eq!(one.login.password.as_deref(), Some("p@ss"));
         assert_eq!(one.login.username, None);
         assert_eq!(one.ca_file.as_deref(), Some("/etc/ca.pem"));
-        let one = Address::parse("redis+sentinel://u:p@a,b:1/mymaster?sentinel_password=s").unwrap();
+        let one =
+            Address::parse("redis+sentinel://u:p@a,b:1/mymaster?sentinel_password=s").unwrap();
         assert_eq!(one.topology, Topology::Sentinel("mymaster".to_owned()));
         assert_eq!(one.hosts, [("a".to_owned(), 26379), ("b".to_owned(), 1)]);
         assert_eq!(one.sentinel_login.password.as_deref(), Some("s"));

@@ -93,7 +93,8 @@ mod tests {
             assert!(cache.get(&key(0)).is_some(), "after {n}");
         }
         assert!(cache.get(&key(1)).is_none());
-        let held: usize = cache.shards.iter().map(|one| one.lock()).map(|s| s.young.len() + s.old.len()).sum();
+        let held: usize =
+            cache.shards.iter().map(|one| one.lock()).map(|s| s.young.len() + s.old.len()).sum();
         assert!(held <= SHARDS * 2 * 11, "{held}");
         cache.forget(&key(0));
         assert!(cache.get(&key(0)).is_none());

@@ -17,7 +17,7 @@ use super::link::Link;
 use super::push;
 use super::script::{Reply, Script, Scripts, expected};
 use crate::ledger::Conversation;
-use crate::ledger::event::{Effects, Event, Millis, Outcome, Transition};
+use crate::ledger::event::{Effects, Event, Millis, Transition};
 use crate::ledger::rules::Rules;
 use crate::store::encoding::EncodingError;
 use crate::store::memory::Clock;
@@ -66,7 +66,11 @@ impl Default for Turns {
 }
 
 impl Turns {
-    async fn take(&self, key: &ConversationKey, until: Instant) -> Result<MutexGuard<'_, ()>, StoreError> {
+    async fn take(
+        &self,
+        key: &ConversationKey,
+        until: Instant,
+    ) -> Result<MutexGuard<'_, ()>, StoreError> {
         let turn = &self.0[self.1.hash_one(key) as usize % TURNS];
         let taken = tokio::time::timeout_at(until, turn.lock()).await;
         taken.map_err(|_| StoreError::Unavailable("redis is too slow"))
@@ -80,6 +84,15 @@ enum Written {
     Newer(Seen),
     /// Our clock was off; it has been set.
     Again,
+}
+
+/// The time of one attempt.
+#[derive(Clone, Copy)]
+struct Time {
+    /// As the clock says: the server refuses it when it is off.
+    clock: Millis,
+    /// As the event takes it: never before the conversation's last.
+    now: Millis,
 }
 
 /// How far one attempt came.
@@ -123,9 +136,10 @@ impl Core {
         state: Seen,
         until: Instant,
     ) -> Result<Attempt, StoreError> {
-        let now = self.now().max(state.stamp);
+        let time = self.time_of(&state);
+        let now = time.now;
         if state.version.is_some() && state.used.after(rules.ttl) <= now {
-            return Ok(Attempt::Again(match self.take_out(key, &state, now, until).await? {
+            return Ok(Attempt::Again(match self.take_out(key, &state, time, until).await? {
                 Written::Done => Some(Seen::default()),
                 Written::Newer(newer) => Some(newer),
                 Written::Again => Some(state),
@@ -146,9 +160,10 @@ impl Core {
             return Ok(Attempt::Decided(transition));
         }
         let used = if is_tick { state.used } else { now };
-        if state.version.is_none() {
-            self.hold_place(key, used, rules, until).await?;
-        }
+        let placed_until = match state.version {
+            None => Some(self.hold_place(key, used, rules, until).await?),
+            Some(_) => None,
+        };
         let version = Version::after(state.version, rand::random());
         let mut next = Seen {
             version: (!is_empty).then_some(version),
@@ -157,9 +172,13 @@ impl Core {
             conversation: Arc::new(next),
             weight: 0,
         };
-        Ok(match self.write(key, &state, &mut next, rules, now, until).await? {
+        Ok(match self.write(key, &state, &mut next, rules, time, until).await? {
             Written::Done => {
-                if is_empty { self.ended(key) } else { self.lives(key, next, rules) }
+                if is_empty {
+                    self.ended(key, until).await;
+                } else {
+                    self.lives(key, next, placed_until, rules);
+                }
                 self.tell(key, &transition.effects);
                 self.publish(key, &transition.effects);
                 Attempt::Decided(transition)
@@ -176,8 +195,8 @@ impl Core {
         let mut tries = 0;
         let mut state = self.read(&key, until).await?;
         while state.version.is_some() {
-            let now = self.now().max(state.stamp);
-            match self.take_out(&key, &state, now, until).await? {
+            let time = self.time_of(&state);
+            match self.take_out(&key, &state, time, until).await? {
                 Written::Done => return Ok(true),
                 Written::Newer(newer) => state = newer,
                 Written::Again => {}
@@ -185,12 +204,17 @@ impl Core {
             tries += 1;
             pause(tries, until).await?;
         }
-        self.ended(&key);
+        self.cache.forget(&key);
+        self.agenda.gone(&key);
         Ok(false)
     }
 
     /// What is there now.
-    pub(super) async fn read(&self, key: &ConversationKey, until: Instant) -> Result<Seen, StoreError> {
+    pub(super) async fn read(
+        &self,
+        key: &ConversationKey,
+        until: Instant,
+    ) -> Result<Seen, StoreError> {
         let name = self.names.conversation(key);
         let reply = self.ask(&self.scripts.read, &[&name], &[], until).await?;
         seen(reply.bytes())
@@ -201,14 +225,14 @@ impl Core {
         self: &Arc<Self>,
         key: &ConversationKey,
         state: &Seen,
-        now: Millis,
+        time: Time,
         until: Instant,
     ) -> Result<Written, StoreError> {
         let mut nothing = Seen::default();
-        let written = self.write(key, state, &mut nothing, &Rules::default(), now, until).await?;
+        let written = self.write(key, state, &mut nothing, &Rules::default(), time, until).await?;
         if let Written::Done = &written {
-            self.ended(key);
-            let effects = state.conversation.forget(now);
+            self.ended(key, until).await;
+            let effects = state.conversation.forget(time.now);
             self.tell(key, &effects);
             self.publish(key, &effects);
         }
@@ -222,17 +246,19 @@ impl Core {
         state: &Seen,
         next: &mut Seen,
         rules: &Rules,
-        now: Millis,
+        time: Time,
         until: Instant,
     ) -> Result<Written, StoreError> {
-        let bytes = if next.version.is_some() { next.to_bytes() } else { Vec::new() };
+        let bytes = match next.version {
+            Some(_) => next.to_bytes().map_err(|error| unwritable(&error))?,
+            None => Vec::new(),
+        };
         next.weight = bytes.len();
         let name = self.names.conversation(key);
-        let life = next.used.after(rules.ttl).after(AFTERLIFE).since(now).0.max(1);
+        let life = next.used.after(rules.ttl).after(AFTERLIFE).since(time.now).0.max(1);
         // No more than Redis can add to its time.
         let life = life.min(i64::MAX as u64 / 4).to_string();
-        // A time that is the stamp's, ahead of the clock, is no sign that the clock is off.
-        let ours = if self.clock.is_some() { 0 } else { self.now().0 }.to_string();
+        let ours = if self.clock.is_some() { 0 } else { time.clock.0 }.to_string();
         let tolerance = TOLERANCE.0.to_string();
         let arguments = [
             expected(state.version.as_ref()),
@@ -276,11 +302,24 @@ impl Core {
         }
     }
 
-    fn lives(self: &Arc<Self>, key: &ConversationKey, next: Seen, rules: &Rules) {
+    fn time_of(&self, state: &Seen) -> Time {
+        let clock = self.now();
+        Time { clock, now: clock.max(state.stamp) }
+    }
+
+    fn lives(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        next: Seen,
+        placed_until: Option<Millis>,
+        rules: &Rules,
+    ) {
         let (used, stamp) = (next.used, next.stamp);
-        let placed_until = self.look_again(key, &next, rules);
+        let known = self.look_again(key, &next, rules);
         self.cache.put(key, next);
-        if placed_until < used.after(rules.ttl) {
+        if let Some(until) = placed_until {
+            self.agenda.placed(key, until);
+        } else if known < used.after(rules.ttl) {
             self.renew_place(key, used.max(stamp), rules);
         }
     }
@@ -295,9 +334,10 @@ impl Core {
         self.agenda.touch(key, state.conversation.due().map_or(expires, |due| due.min(expires)))
     }
 
-    fn ended(self: &Arc<Self>, key: &ConversationKey) {
+    async fn ended(&self, key: &ConversationKey, until: Instant) {
         self.cache.forget(key);
         self.agenda.gone(key);
+        self.give_up_place(key, until).await;
     }
 
     fn tell(&self, key: &ConversationKey, effects: &Effects) {
@@ -308,7 +348,9 @@ impl Core {
 
     /// Tells the other replicas what to cut.
     fn publish(self: &Arc<Self>, key: &ConversationKey, effects: &Effects) {
-        let Some(publish) = self.publish.get().filter(|_| !effects.cancel.is_empty()) else { return };
+        let Some(publish) = self.publish.get().filter(|_| !effects.cancel.is_empty()) else {
+            return;
+        };
         let mut command = redis::cmd(publish);
         command.arg(self.names.channel.as_str());
         command.arg(push::write(self.origin, key, &effects.cancel));
@@ -329,6 +371,11 @@ async fn pause(tries: u32, until: Instant) -> Result<(), StoreError> {
         tokio::time::sleep(Duration::from_micros(rand::random_range(0..most))).await;
     }
     Ok(())
+}
+
+fn unwritable(error: &EncodingError) -> StoreError {
+    tracing::error!(%error, "a conversation cannot be encoded");
+    StoreError::Unavailable("the conversation cannot be encoded")
 }
 
 fn seen(bytes: &[u8]) -> Result<Seen, StoreError> {

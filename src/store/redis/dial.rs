@@ -83,7 +83,9 @@ impl Dialer {
                     None => Client::open(info)?,
                 };
                 let config = self.config(closed);
-                Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
+                Ok(Wire::Single(
+                    client.get_multiplexed_async_connection_with_config(&config).await?,
+                ))
             }
             Topology::Sentinel(master) => self.ask_sentinels(master, closed).await,
             Topology::Cluster => self.ask_cluster().await,
@@ -91,34 +93,35 @@ impl Dialer {
     }
 
     async fn ask_cluster(&self) -> Result<Wire, RedisError> {
-                let mut builder = ClusterClientBuilder::new(self.connection_addresses())
-                    .use_protocol(ProtocolVersion::RESP3)
-                    .connection_timeout(self.connect_patience)
-                    .response_timeout(self.patience)
-                    .overall_response_timeout(Some(self.patience))
-                    .retries(8)
-                    .max_retry_wait(100)
-                    .push_sender(self.push_sender(None));
-                let Login { username, password } = &self.address.login;
-                if let Some(username) = username {
-                    builder = builder.username(username);
-                }
-                if let Some(password) = password {
-                    builder = builder.password(password);
-                }
-                if self.address.tls {
-                    builder = builder.tls(TlsMode::Secure);
-                }
-                if let Some(certificates) = self.certificates()? {
-                    builder = builder.certs(certificates);
-                }
-                Ok(Wire::Cluster(builder.build()?.get_async_connection().await?))
+        let mut builder = ClusterClientBuilder::new(self.connection_addresses())
+            .use_protocol(ProtocolVersion::RESP3)
+            .connection_timeout(self.connect_patience)
+            .response_timeout(self.patience)
+            .overall_response_timeout(Some(self.patience))
+            .retries(8)
+            .max_retry_wait(100)
+            .push_sender(self.push_sender(None));
+        let Login { username, password } = &self.address.login;
+        if let Some(username) = username {
+            builder = builder.username(username);
+        }
+        if let Some(password) = password {
+            builder = builder.password(password);
+        }
+        if self.address.tls {
+            builder = builder.tls(TlsMode::Secure);
+        }
+        if let Some(certificates) = self.certificates()? {
+            builder = builder.certs(certificates);
+        }
+        Ok(Wire::Cluster(builder.build()?.get_async_connection().await?))
     }
 
     async fn ask_sentinels(&self, master: &str, closed: &Arc<Notify>) -> Result<Wire, RedisError> {
         let sentinels = self.connection_addresses();
-        let mut builder = SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master)?
-            .set_client_to_redis_protocol(ProtocolVersion::RESP3);
+        let mut builder =
+            SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master)?
+                .set_client_to_redis_protocol(ProtocolVersion::RESP3);
         let Login { username, password } = &self.address.login;
         if let Some(username) = username {
             builder = builder.set_client_to_redis_username(username);

@@ -57,13 +57,13 @@ pub(super) struct Seen {
 
 impl Seen {
     /// As it is to be written.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let written = encoding::encode(self.used, &self.conversation);
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, EncodingError> {
+        let written = encoding::encode(self.used, &self.conversation)?;
         let mut bytes = Vec::with_capacity(HEAD + written.len());
         bytes.extend_from_slice(self.version.as_ref().map_or(&[], Version::as_bytes));
         bytes.extend_from_slice(&self.stamp.0.to_be_bytes());
         bytes.extend_from_slice(&written);
-        bytes
+        Ok(bytes)
     }
 
     /// As it was written, by this version of the program or another. Nothing: there is none.
@@ -89,9 +89,9 @@ impl Seen {
 
 /// The big-endian number at `from`; zero when it is cut short.
 fn word(bytes: &[u8], from: usize) -> u64 {
-    bytes.get(from..from + 8).map_or(0, |eight| {
-        eight.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte))
-    })
+    bytes
+        .get(from..from + 8)
+        .map_or(0, |eight| eight.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
             used: Millis(55),
             ..Seen::default()
         };
-        let bytes = seen.to_bytes();
+        let bytes = seen.to_bytes().unwrap();
         let read = Seen::from_bytes(&bytes).unwrap();
         assert_eq!((read.version, read.stamp, read.used), (seen.version, seen.stamp, seen.used));
         assert_eq!(read.conversation, seen.conversation);
@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn nothing_is_a_conversation_that_is_not_there_and_damage_is_not() {
         assert_eq!(Seen::from_bytes(&[]).unwrap().version, None);
-        let whole = Seen { version: Some(Version::after(None, 1)), ..Seen::default() }.to_bytes();
+        let whole = Seen { version: Some(Version::after(None, 1)), ..Seen::default() };
+        let whole = whole.to_bytes().unwrap();
         for length in [1, HEAD - 1, HEAD] {
             assert!(Seen::from_bytes(&whole[..length]).is_err(), "{length} bytes");
         }

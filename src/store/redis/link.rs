@@ -144,6 +144,20 @@ impl Link {
         }
     }
 
+    /// What the server holds is not ours: no question more until a new connection shows otherwise.
+    pub(super) fn distrust(&self, why: &'static str) {
+        let left = self.state.send_if_modified(|state| {
+            let up = matches!(state, State::Up(..));
+            if up {
+                *state = State::Down(why);
+            }
+            up
+        });
+        if left {
+            self.broken.notify_one();
+        }
+    }
+
     fn silent(&self, epoch: u64, why: &'static str) {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES {
             self.leave(epoch, State::Down(why));
@@ -274,7 +288,9 @@ fn trouble(error: &RedisError, single: bool) -> Trouble {
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
         ) => Trouble::Silent("this part of the redis cluster is down"),
-        ErrorKind::ClusterConnectionNotFound => Trouble::Silent("the redis cluster cannot be reached"),
+        ErrorKind::ClusterConnectionNotFound => {
+            Trouble::Silent("the redis cluster cannot be reached")
+        }
         ErrorKind::InvalidClientConfig => Trouble::Refused("the settings for redis cannot be used"),
         _ => match error.code() {
             Some("OOM") => Trouble::Refused("redis is out of memory"),

@@ -18,17 +18,21 @@ use crate::store::{ConversationKey, StoreError};
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// Ten years: what lasts longer is as good as for ever, and stays within what Redis can count.
+const LONGEST: Millis = Millis(10 * 365 * 24 * 3600 * 1000);
+
 impl Core {
-    /// Takes a place for a new conversation, or finds that it has one.
+    /// Takes a place for a new conversation, or finds that it has one. Gives until when.
     pub(super) async fn hold_place(
         &self,
         key: &ConversationKey,
         used: Millis,
         rules: &Rules,
         until: Instant,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Millis, StoreError> {
         let name = self.names.places(key);
-        let held_until = used.after(rules.ttl).after(Millis(rules.ttl.0 / 4));
+        let ttl = rules.ttl.min(LONGEST);
+        let held_until = used.after(ttl).after(Millis(ttl.0 / 4));
         let numbers =
             [used.0.to_string(), held_until.0.to_string(), self.most_per_principal.to_string()];
         let [now, held, most] = numbers.each_ref().map(String::as_bytes);
@@ -37,17 +41,23 @@ impl Core {
         if reply.number() == Some(0) {
             return Err(StoreError::Full);
         }
-        self.agenda.placed(key, held_until);
-        Ok(())
+        Ok(held_until)
     }
 
     /// Keeps the place of a conversation in use. Nobody waits for it.
-    pub(super) fn renew_place(self: &Arc<Self>, key: &ConversationKey, used: Millis, rules: &Rules) {
+    pub(super) fn renew_place(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        used: Millis,
+        rules: &Rules,
+    ) {
         let (core, key, rules) = (Arc::clone(self), key.clone(), rules.clone());
         self.tasks.spawn(async move {
             let until = Instant::now() + core.budget;
             // When it has lost its place and there is none, it goes on all the same.
-            let _ = core.hold_place(&key, used, &rules, until).await;
+            if let Ok(held_until) = core.hold_place(&key, used, &rules, until).await {
+                core.agenda.placed(&key, held_until);
+            }
         });
     }
 
