@@ -237,6 +237,7 @@ async fn introduce(
     patience: Duration,
 ) -> Result<Vec<u8>, &'static str> {
     let end = Instant::now() + patience;
+    let mut last = "redis cannot be reached in time";
     loop {
         let asked = tokio::time::timeout_at(end, async {
             let (mut wire, _) = dialer.dial().await.map_err(|error| link::why(&error))?;
@@ -244,9 +245,12 @@ async fn introduce(
         });
         match asked.await {
             Ok(Ok(found)) => return Ok(found),
-            Ok(Err(why)) if Instant::now() >= end => return Err(why),
-            Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Err(_) => return Err("redis cannot be reached in time"),
+            Ok(Err(why)) => last = why,
+            Err(_) => return Err(last),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if Instant::now() >= end {
+            return Err(last);
         }
     }
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const HOLDER: &str = r#"trap '' INT TERM; "$@" >>log 2>&1 & echo $!; cat >/dev/null; kill -9 $!"#;
+const HOLDER: &str =
+    r#"trap '' INT TERM; "$@" >>log 2>&1 & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null"#;
 /// For how long we wait for a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -279,8 +279,6 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
         "+publish",
         "+subscribe",
         "+ping",
-        "+client|setinfo",
-        "+hello",
     ];
     assert!(cli(&port, &rights).stdout.starts_with(b"OK"));
     let one = Member::open(&format!("redis://tally:p%40ss@127.0.0.1:{port}")).await;
