@@ -5,7 +5,9 @@ use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
 use crate::policy::{Policy, StoreKind};
 use crate::proxy::{Flights, Running, StartError};
+use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
+use crate::store::redis::{self, RedisStore};
 use crate::store::{ConversationKey, Listener, Store};
 use crate::telemetry::{Metrics, logs};
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
     let open = open_routes(&policy);
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;
+    let store = policy.store.to_string();
     let running = start(policy).await?;
     let upstream = running.gateway().settings().policy.upstream.url.to_string();
     tracing::info!(
@@ -55,6 +58,7 @@ async fn serve(policy: Policy) -> Result<bool, StartError> {
         admin = %running.admin_addr,
         upstream,
         profile,
+        store,
         guards = crate::proxy::router::CHAT,
         unguarded = open,
         "listening"
@@ -81,15 +85,44 @@ pub async fn start(policy: Policy) -> Result<Running, StartError> {
     let metrics =
         Metrics::new(&policy.tools).map_err(|error| StartError::Metrics(error.to_string()))?;
     let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: metrics.clone() });
-    let store: Arc<dyn Store> = match policy.store {
-        StoreKind::Memory => Arc::new(MemoryStore::new(
-            DigestKey::new(rand::random()),
-            system_clock(),
-            listener,
-            policy.max_conversations,
-        )),
-    };
+    let store = open_store(&policy, listener).await?;
     control::start(policy, store, flights, metrics).await
+}
+
+async fn open_store(
+    policy: &Policy,
+    listener: Arc<dyn Listener>,
+) -> Result<Arc<dyn Store>, StartError> {
+    let (clock, most_per_principal) = (system_clock(), policy.max_conversations);
+    match &policy.store {
+        StoreKind::Memory => {
+            let key = DigestKey::new(rand::random());
+            Ok(Arc::new(MemoryStore::new(key, clock, listener, most_per_principal)))
+        }
+        StoreKind::Embedded { path, key_file, durability } => {
+            let options = Options {
+                path: path.clone(),
+                key_file: key_file.clone(),
+                durability: *durability,
+                most_per_principal,
+                segment_bytes: SEGMENT_BYTES,
+            };
+            let opened = EmbeddedStore::open(&options, clock, listener);
+            Ok(Arc::new(opened.map_err(|error| StartError::Store(error.to_string()))?))
+        }
+        StoreKind::Redis { address, prefix, key_file } => {
+            let failed = |error: String| StartError::Store(error);
+            let digest_key = key_file.as_deref().map(redis::read_key).transpose();
+            let settings = redis::Settings {
+                prefix: prefix.clone(),
+                digest_key: digest_key.map_err(failed)?,
+                most_per_principal,
+                ..redis::Settings::new((**address).clone())
+            };
+            let opened = RedisStore::open(settings, listener).await;
+            Ok(opened.map_err(|error| StartError::Store(error.to_string()))?)
+        }
+    }
 }
 
 /// Both that learn of what is committed: exchanges in flight, and the metrics.

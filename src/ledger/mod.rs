@@ -125,6 +125,19 @@ impl Conversation {
         &self.exchanges
     }
 
+    /// Every exchange that its replica is not done with has its lease until then. A store says so of what
+    /// it reads: until long ago, if the replica is known to be dead.
+    pub fn lease_until(&mut self, until: Millis) {
+        let mut any = false;
+        for exchange in self.exchanges.iter_mut().filter(|one| !one.closed) {
+            exchange.lease = until;
+            any = true;
+        }
+        if any {
+            self.due = Some(self.due.map_or(until, |due| due.min(until)));
+        }
+    }
+
     /// The conversation is forgotten (expired or deleted): what is under way must be withheld.
     #[must_use]
     pub fn forget(&self, now: Millis) -> Effects {
@@ -137,11 +150,13 @@ impl Conversation {
             let outcome = if lane.task.failed { TaskOutcome::Failed } else { TaskOutcome::Expired };
             step.report(&mut lane.task.clone(), outcome);
         }
-        step.effects.open_calls -= self.count_open();
+        step.effects.open_calls -= self.open_calls();
         step.effects
     }
 
-    fn count_open(&self) -> i64 {
+    /// How many calls are open.
+    #[must_use]
+    pub fn open_calls(&self) -> i64 {
         let open = self.calls.iter().flat_map(|proposal| &proposal.calls);
         open.filter(|call| call.state == CallState::Open).count().try_into().unwrap_or(i64::MAX)
     }

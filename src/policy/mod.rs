@@ -12,6 +12,7 @@ mod raw;
 mod resolve;
 mod section;
 mod show;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -24,6 +25,8 @@ pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 
 use crate::guard::verdict;
 use crate::ledger;
+use crate::store::embedded::Durability;
+use crate::store::redis::Address;
 use http::{HeaderName, Uri};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -69,6 +72,8 @@ pub struct Policy {
     pub routes_pass: Vec<String>,
     /// Which store.
     pub store: StoreKind,
+    /// What becomes of a tracked exchange while it does not answer.
+    pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
 }
@@ -201,6 +206,45 @@ pub struct Tool {
 pub enum StoreKind {
     /// In this process: lost at its end.
     Memory,
+    /// In this process and on its disk.
+    Embedded {
+        /// The data directory.
+        path: PathBuf,
+        /// Where the key of the digests is kept; `None`: in the data directory.
+        key_file: Option<PathBuf>,
+        /// What an outcome survives.
+        durability: Durability,
+    },
+    /// Shared by replicas.
+    Redis {
+        /// Where it is, with its password.
+        address: Box<Address>,
+        /// What its keys begin with.
+        prefix: String,
+        /// Where the key of the digests is kept; `None`: in Redis.
+        key_file: Option<PathBuf>,
+    },
+}
+
+/// What becomes of a tracked exchange while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It is refused; an answer that cannot be settled is withheld.
+    Closed,
+    /// It goes on by the untracked rules, and is marked.
+    Open,
+}
+
+impl std::fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StoreKind::Memory => f.write_str("memory"),
+            StoreKind::Embedded { path, durability, .. } => {
+                write!(f, "embedded:{} ({})", path.display(), durability.as_str())
+            }
+            StoreKind::Redis { address, .. } => write!(f, "{address}"),
+        }
+    }
 }
 
 /// How logs are written.
@@ -231,7 +275,12 @@ impl Default for Policy {
             notices: Notices::default(),
             tools: Tools::default(),
             routes_pass: Vec::new(),
-            store: StoreKind::Memory,
+            store: StoreKind::Embedded {
+                path: PathBuf::from(".tigertally"),
+                key_file: None,
+                durability: Durability::Process,
+            },
+            store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
         }
     }

@@ -8,7 +8,7 @@ use super::section::{
     Findings, Found, Section, choose, count, flag, size, span, text, time, words,
 };
 use super::{
-    Limits, LogFormat, Notices, Policy, Profile, StoreKind, ports, profile, raw, tools, upstream,
+    Limits, LogFormat, Notices, Policy, Profile, ports, profile, raw, store, tools, upstream,
 };
 use crate::guard::fault::Code;
 use crate::guard::verdict::{Action, Rules};
@@ -35,7 +35,8 @@ const DEEPEST: usize = 128;
 pub struct Sources {
     /// The file, if one is named.
     pub file: Option<PathBuf>,
-    /// The environment. Variables that do not begin with `TIGERTALLY_` are passed over.
+    /// The environment. Of variables that do not begin with `TIGERTALLY_` only those are looked at that
+    /// say where the system keeps state.
     pub env: Vec<(String, String)>,
     /// The command line.
     pub flags: FlagOverrides,
@@ -101,7 +102,7 @@ fn overlay(
         }
     }
     let findings = Findings::new(problems);
-    let policy = resolve(Section::root(settings, &findings), &findings);
+    let policy = resolve(Section::root(settings, &findings), &sources.env, &findings);
     Problems::new(findings.into_problems()).map_or(Ok(policy), Err)
 }
 
@@ -119,7 +120,7 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> raw::Table {
     }
 }
 
-fn resolve(mut root: Section<'_>, findings: &Findings) -> Policy {
+fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings) -> Policy {
     let mut policy = Policy::default();
     let listen = ports::address(root.found("listen", text), &mut policy.listen, findings);
     let mut insecure = root.read("insecure", flag).unwrap_or(false);
@@ -142,8 +143,7 @@ fn resolve(mut root: Section<'_>, findings: &Findings) -> Policy {
     notices(root.section("notices"), &mut policy.notices, findings);
     policy.tools = tools::resolve(root.section("tools"), findings);
     insecure |= auth(root.section("auth"), findings);
-    store(root.section("store"), findings);
-    policy.store = StoreKind::Memory;
+    (policy.store, policy.store_on_error) = store::resolve(root.section("store"), env, findings);
     telemetry(root.section("telemetry"), &mut policy.log_format);
     let mut section = root.section("tls");
     section.unavailable(&["cert_file", "key_file", "client_ca_file"]);
@@ -325,20 +325,6 @@ fn auth(mut section: Section<'_>, findings: &Findings) -> bool {
     let insecure = section.read("insecure", flag).unwrap_or(false);
     section.finish();
     insecure
-}
-
-/// Only `memory` is built.
-fn store(mut section: Section<'_>, findings: &Findings) {
-    if let Some(kind) = section.found("kind", text) {
-        // The flag is a URL, `memory:`. What stands behind the scheme may hold a password.
-        let scheme = kind.value.split(':').next().unwrap_or_default();
-        one_built(&kind, scheme, "memory", &["embedded", "redis"], findings);
-    }
-    if let Some(on_error) = section.found("on_error", text) {
-        one_built(&on_error, &on_error.value, "closed", &["open"], findings);
-    }
-    section.unavailable(&["path", "key_file", "durability", "url", "prefix"]);
-    section.finish();
 }
 
 /// A choice of which this version has built one only.

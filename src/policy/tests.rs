@@ -247,19 +247,26 @@ const PROBLEMS: &[(&str, &str)] = &[
         "t.toml:2: routes.pass: \"/v1/chat/completions\" is a route of this proxy; it cannot be passed by",
     ),
     // What is not built.
-    (
-        "[store]\nkind = \"redis\"",
-        "t.toml:2: store.kind: \"redis\" is not available in this version; only \"memory\" is",
-    ),
+    ("[store]\nkind = \"redis\"", "t.toml:2: store.kind: \"redis\" needs store.url"),
     (
         "[store]\nkind = \"sqlite\"",
-        "t.toml:2: store.kind: is unknown; only \"memory\" is available in this version",
+        "t.toml:2: store.kind: is unknown; \"embedded\", \"memory\" and \"redis\" are available",
     ),
     (
-        "[store]\non_error = \"open\"",
-        "t.toml:2: store.on_error: \"open\" is not available in this version; only \"closed\" is",
+        "[store]\non_error = \"ask\"",
+        "t.toml:2: store.on_error: must be one of \"closed\", \"open\", not \"ask\"",
     ),
-    ("[store]\npath = \"x\"", "t.toml:2: store.path: not available in this version; remove it"),
+    (
+        "[store]\nkind = \"redis\"\nurl = \"redis://:sk-very-secret@\"",
+        "t.toml:3: store.url: must name its hosts as host:port, divided by commas",
+    ),
+    ("[store]\nprefix = \" \"", "t.toml:2: store.prefix: must not be empty"),
+    ("[store]\npath = \" \"", "t.toml:2: store.path: is empty"),
+    (
+        "[store]\ndurability = \"disk\"",
+        "t.toml:2: store.durability: must be one of \"process\", \"machine\", not \"disk\"",
+    ),
+    ("[store]\nkind = \"memory:x\"", "t.toml:2: store.kind: takes nothing behind \"memory:\""),
     (
         "[auth]\nmode = \"keys\"",
         "t.toml:2: auth.mode: \"keys\" is not available in this version; only \"none\" is",
@@ -345,6 +352,20 @@ fn flags_beat_the_environment_which_beats_the_file() {
     assert_eq!(with_flags.profile, Profile::Standard);
     assert_eq!(with_flags.upstream.url.to_string(), "http://flag/");
     assert!(with_flags.insecure);
+    assert_eq!(with_flags.store, StoreKind::Memory);
+}
+
+#[test]
+fn a_store_is_named_by_its_url() {
+    let text = "[store]\npath = \"from-file\"\ndurability = \"machine\"\n";
+    let store = |flag: Option<&str>| {
+        let flags = FlagOverrides { store: flag.map(str::to_owned), ..FlagOverrides::default() };
+        load_with(text, &[], flags).unwrap().store.to_string()
+    };
+    assert_eq!(store(None), "embedded:from-file (machine)");
+    assert_eq!(store(Some("embedded:")), "embedded:from-file (machine)");
+    assert_eq!(store(Some("embedded:/a/b")), "embedded:/a/b (machine)");
+    assert_eq!(store(Some("memory:")), "memory");
 }
 
 #[test]
@@ -416,7 +437,7 @@ fn problems_in_the_environment_and_in_flags_name_them() {
         assert_eq!(found, [format!("environment {name}: {told}")]);
     }
     let flags = FlagOverrides {
-        store: Some("redis://:sk-very-secret@h".to_owned()),
+        store: Some("redis://:sk-very-secret@h:port".to_owned()),
         profile: Some("loose".to_owned()),
         ..FlagOverrides::default()
     };
@@ -424,9 +445,28 @@ fn problems_in_the_environment_and_in_flags_name_them() {
         load_with("", &[], flags).unwrap_err(),
         [
             "--profile: guard.profile: must be one of \"observe\", \"standard\", \"strict\", not \"loose\"",
-            "--store: store.kind: \"redis\" is not available in this version; only \"memory\" is",
+            "--store: store.kind: must name its hosts as host:port, divided by commas",
         ]
     );
+}
+
+#[test]
+fn a_redis_is_named_by_flag_or_by_file_and_shown_without_its_password() {
+    let text = "[store]\nkind = \"redis\"\nurl = \"rediss+cluster://u:sk-very-secret@a,b\"\nprefix = \"one\"\non_error = \"open\"\n";
+    let shown = load_text(text).unwrap().show();
+    for line in [
+        "kind = \"redis\"",
+        "url = \"rediss+cluster://a:6379,b:6379\"",
+        "prefix = \"one\"",
+        "on_error = \"open\"",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert!(!shown.contains("secret"));
+    let store = Some("redis+sentinel://:sk-very-secret@s/main".to_owned());
+    let policy = load_with("", &[], FlagOverrides { store, ..FlagOverrides::default() }).unwrap();
+    assert_eq!(policy.store.to_string(), "redis+sentinel://s:26379/main");
+    assert!(!format!("{policy:?}").contains("secret"));
 }
 
 #[test]
@@ -523,6 +563,11 @@ deadline = "1d"
 server_owned = ["user_id"]
 echo = ["order_id"]
 edits = "note"
+[store]
+kind = "embedded"
+path = "/srv/state"
+key_file = "/srv/key"
+durability = "machine"
 [telemetry]
 log_format = "json"
 [routes]
@@ -624,9 +669,17 @@ fn the_example_names_every_key_with_its_default() {
         })
         .collect();
     // What has no default is given as an example, and files are not there.
-    let example =
-        ["token_file", "api_key_file", "schema", "model_calls", "allow", "max_calls", "deadline"]
-            .map(|key| format!("{key} = "));
+    let example = [
+        "token_file",
+        "api_key_file",
+        "key_file",
+        "schema",
+        "model_calls",
+        "allow",
+        "max_calls",
+        "deadline",
+    ]
+    .map(|key| format!("{key} = "));
     let mut live = String::new();
     for line in text.lines() {
         let Some(setting) = line.strip_prefix('#').filter(|it| keys.contains(it)) else {

@@ -5,13 +5,13 @@ use super::flight::{Admission, Flight};
 use super::gateway::{Gateway, Settings};
 use super::headers::Standing;
 use super::identity::Principal;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::pairing::Pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Admit, Admitted, Ending, ExchangeId, Pair, Run};
-use crate::policy::Policy;
+use crate::policy::{OnError, Policy};
 use crate::store::{ConversationKey, StoreError};
 use crate::wire::json::Field;
 use crate::wire::request::{ChatRequest, Message, ToolCall};
@@ -87,8 +87,25 @@ pub async fn admit(
             refusal.generation = refused.generation;
             Err(Box::new(refusal))
         }
+        Admission::Failed(StoreError::Unavailable(_)) if goes_on_without_store(settings) => {
+            cleared.notes.push(untracked());
+            Ok(Passage { flight: None, unwatched: false })
+        }
         Admission::Failed(error) => Err(Box::new(store_failed(&error))),
     }
+}
+
+/// Whether exchanges go on by the untracked rules while the store does not answer.
+#[must_use]
+pub fn goes_on_without_store(settings: &Settings) -> bool {
+    settings.policy.store_on_error == OnError::Open
+}
+
+/// The mark of an exchange that went on without the store.
+#[must_use]
+pub fn untracked() -> Fault {
+    let message = "the store of conversations is unavailable: judged by the untracked rules";
+    plain_fault(Code::StoreUnavailable, "", message)
 }
 
 /// What a client is told when the store did not do it.

@@ -114,6 +114,9 @@ pub enum StartError {
     /// The upstream's key is unusable.
     #[error("the upstream's key cannot stand in a header")]
     UpstreamKey,
+    /// The store cannot be opened.
+    #[error("the store cannot be opened: {0}")]
+    Store(String),
     /// Metrics cannot be made.
     #[error("metrics cannot be made: {0}")]
     Metrics(String),

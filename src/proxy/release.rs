@@ -3,7 +3,7 @@
 //! [`Judged`] is made by the rules only, [`Released`] by the ledger's yes to a `Judged` only (or at once, when
 //! nothing of the exchange is remembered). Calls leave through functions that take a `Released`.
 
-use super::admission::{Passage, echoes, store_failed};
+use super::admission::{Passage, echoes, goes_on_without_store, store_failed, untracked};
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::refusal::{Refusal, plain_fault};
@@ -11,6 +11,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Alternative, Ending, ExchangeId, Millis, Outcome, Proposed, Settle};
+use crate::store::StoreError;
 use crate::telemetry::CallVerdict;
 use std::future::Future;
 use std::pin::Pin;
@@ -143,6 +144,7 @@ impl Judged {
         });
         let observe = settings.policy.observe;
         let rules = settings.policy.rules.clone();
+        let goes_on = goes_on_without_store(settings);
         let lenient = move |code: Code| observe || rules.action(code) != Action::Refuse;
         Box::pin(async move {
             let noted = |code: Code| Released {
@@ -157,6 +159,9 @@ impl Judged {
                     Err(Stopped::output(refused.faults, refused.notes))
                 }
                 Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
+                Err(StoreError::Unavailable(_)) if goes_on => {
+                    Ok(Released { notes: vec![untracked()] })
+                }
                 Err(error) => Err(Stopped {
                     refusal: Box::new(store_failed(&error)),
                     ending: Ending::UpstreamFailed,

@@ -22,6 +22,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use super::embedded::{Durability, EmbeddedStore};
 use super::memory::{Clock, MemoryStore};
 use super::{ConversationKey, Listener, Store, StoreError};
 use crate::guard::fault::Code;
@@ -721,3 +722,20 @@ contract!(memory, |clock, listener, most| {
 
 contract!(redis, crate::store::redis::tests::on_a_server);
 contract!(redis_cluster, crate::store::redis::tests::on_a_cluster);
+
+contract!(embedded, |clock, listener, most| {
+    super::on_disk(super::Durability::Process, clock, listener, most)
+});
+
+contract!(embedded_machine, |clock, listener, most| {
+    super::on_disk(super::Durability::Machine, clock, listener, most)
+});
+
+fn on_disk(
+    durability: Durability,
+    clock: Clock,
+    listener: Arc<dyn Listener>,
+    most_per_principal: usize,
+) -> Arc<dyn Store> {
+    Arc::new(EmbeddedStore::scratch(durability, clock, listener, most_per_principal))
+}

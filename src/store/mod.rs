@@ -5,9 +5,11 @@
 //! again). A store that answers from a stale read, applies an event to half a state, or tells of an
 //! outcome before it is as durable as configured lets a stale refund through. When in doubt it must fail.
 
+pub mod embedded;
 pub mod encoding;
 pub mod memory;
 pub mod redis;
+mod slots;
 
 #[cfg(test)]
 mod contract;

@@ -41,6 +41,7 @@ mod server;
 pub(in crate::store) mod tests;
 
 pub use address::{Address, AddressError};
+pub use identity::read_key;
 
 use super::memory::Clock;
 use super::{Answer, ConversationKey, Listener, Store, StoreError};

@@ -145,7 +145,7 @@ impl Gateway {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
         command
             .args(["serve", "--upstream", &upstream.url, "--listen", &listen])
-            .args(["--admin-listen", &free_address()])
+            .args(["--admin-listen", &free_address(), "--store", "memory:"])
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

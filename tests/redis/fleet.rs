@@ -12,10 +12,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tigertally::policy::Policy;
-use tigertally::proxy::{Flights, Running};
-use tigertally::store::redis::{Address, RedisStore, Settings};
-use tigertally::telemetry::Metrics;
+use tigertally::policy::{OnError, Policy, StoreKind};
+use tigertally::proxy::Running;
+use tigertally::store::redis::Address;
 use tokio::sync::{Semaphore, mpsc};
 
 pub(crate) const ANSWER: &str = r#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"It is shipped."},"finish_reason":"stop"}]}"#;
@@ -28,7 +27,7 @@ pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     /// Answers to results so far.
     pub(crate) answered: Arc<Mutex<u64>>,
-    pub(crate) streams: Arc<Mutex<mpsc::Receiver<mpsc::UnboundedSender<Bytes>>>>,
+    pub(crate) streams: Arc<tokio::sync::Mutex<mpsc::Receiver<mpsc::UnboundedSender<Bytes>>>>,
     /// Questions that are held, and leave for them to be answered.
     pub(crate) holding: Arc<Semaphore>,
     pub(crate) held: Arc<Semaphore>,
@@ -41,7 +40,7 @@ impl Upstream {
         let upstream = Upstream {
             address: listener.local_addr().unwrap(),
             answered: Arc::default(),
-            streams: Arc::new(Mutex::new(streams)),
+            streams: Arc::new(tokio::sync::Mutex::new(streams)),
             holding: Arc::new(Semaphore::new(0)),
             held: Arc::new(Semaphore::new(0)),
         };
@@ -115,6 +114,7 @@ pub(crate) struct Fleet {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) retry_after: bool,
+    pub(crate) notes: String,
     pub(crate) body: Value,
 }
 
@@ -126,6 +126,10 @@ impl Answer {
 
 impl Fleet {
     pub(crate) async fn start(url: &str, size: usize) -> Self {
+        Self::with(url, size, OnError::Closed).await
+    }
+
+    pub(crate) async fn with(url: &str, size: usize, on_error: OnError) -> Self {
         let upstream = Upstream::start().await;
         let mut gateways = Vec::new();
         for _ in 0..size {
@@ -133,12 +137,13 @@ impl Fleet {
             let mut policy = Policy { listen: loopback, ..Policy::default() };
             policy.admin.listen = loopback;
             policy.upstream.url = format!("http://{}", upstream.address).parse().unwrap();
-            let settings = Settings::new(Address::parse(url).unwrap());
-            let flights = Arc::new(Flights::default());
-            let store = RedisStore::open(settings, flights.clone()).await.unwrap();
-            let metrics = Metrics::new(&policy.tools).unwrap();
-            let started = tigertally::control::start(policy, store, flights, metrics).await;
-            gateways.push(started.unwrap());
+            policy.store = StoreKind::Redis {
+                address: Box::new(Address::parse(url).unwrap()),
+                prefix: "tigertally".to_owned(),
+                key_file: None,
+            };
+            policy.store_on_error = on_error;
+            gateways.push(tigertally::cli::serve::start(policy).await.unwrap());
         }
         let client = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
         Fleet { upstream, gateways, client }
@@ -186,8 +191,10 @@ impl Fleet {
 async fn read(response: reqwest::Response) -> Answer {
     let status = response.status().as_u16();
     let retry_after = response.headers().contains_key("retry-after");
+    let notes = response.headers().get("x-tigertally-notes");
+    let notes = notes.map_or_else(String::new, |notes| notes.to_str().unwrap().to_owned());
     let body = response.json().await.unwrap_or(Value::Null);
-    Answer { status, retry_after, body }
+    Answer { status, retry_after, notes, body }
 }
 
 /// What the model proposes to that question: the call's id holds it, so that it is told from others.

@@ -5,8 +5,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     clippy::disallowed_methods,
+    clippy::print_stdout,
     reason = "tests"
 )]
 

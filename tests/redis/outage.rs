@@ -4,6 +4,7 @@
 use super::fleet::{ANSWER, Answer, Fleet, continuation, opening};
 use super::server::{Server, signal};
 use std::time::{Duration, Instant};
+use tigertally::policy::OnError;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_redis_a_tracked_exchange_is_refused_and_an_untracked_one_is_not() {
@@ -68,6 +69,36 @@ async fn a_stopped_redis_costs_each_exchange_a_moment_and_no_more() {
     signal(server.process, "-CONT");
     recovered(&fleet).await;
     assert_eq!(fleet.chat(0, "c", &continuation("one")).await.status, 200);
+}
+
+/// `on_error = "open"`: the exchange goes on, and says that nobody looked.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_operator_says_so_exchanges_go_on_and_are_marked() {
+    let server = Server::start(&[]);
+    let fleet = Fleet::with(&server.url(), 1, OnError::Open).await;
+    let opened = fleet.chat(0, "c", &opening("one", false)).await;
+    assert_eq!((opened.status, opened.notes.as_str()), (200, ""));
+    signal(server.process, "-STOP");
+    let answered = fleet.chat(0, "c", &continuation("one")).await;
+    assert_eq!(answered.status, 200, "{answered:?}");
+    assert!(answered.notes.starts_with("store_unavailable"), "{answered:?}");
+    let broken = fleet.chat(0, "c", &continuation("one").replacen("call_one", "", 1)).await;
+    assert_eq!(broken.status, 400, "the untracked rules hold: {broken:?}");
+    signal(server.process, "-CONT");
+    recovered(&fleet).await;
+    // Admitted before the outage, and answered in it.
+    let question = opening("hold", false);
+    let (answer, ()) = tokio::join!(fleet.chat(0, "d", &question), async {
+        fleet.upstream.holding.acquire().await.unwrap().forget();
+        signal(server.process, "-STOP");
+        fleet.upstream.held.add_permits(1);
+    });
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(answer.notes.starts_with("store_unavailable"), "{answer:?}");
+    signal(server.process, "-CONT");
+    recovered(&fleet).await;
+    let stale = fleet.chat(0, "c", &continuation("one")).await;
+    assert_eq!((stale.status, stale.notes.as_str()), (200, ""), "{stale:?}");
 }
 
 /// SDKs try again after such an answer.

@@ -34,7 +34,9 @@ impl Server {
     /// Starts one with these further options, and waits until it answers.
     pub(crate) fn start(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options: Vec<String> = options.iter().map(|one| (*one).to_owned()).collect();
+        let quiet: &[&str] = if options.contains(&"--sentinel") { &[] } else { &["--save", ""] };
+        let options = options.iter().chain(quiet);
+        let options: Vec<String> = options.map(|one| (*one).to_owned()).collect();
         // A port that was free may be taken in between; then the server ends at once.
         for _ in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -70,10 +72,12 @@ impl Server {
 
 fn launch(directory: &Path, port: u16, options: &[String]) -> Option<(u32, Holder)> {
     let port = port.to_string();
+    let ours = ["--bind", "127.0.0.1", "--dir", ".", "--protected-mode", "no"];
     let mut child = Command::new("sh")
-        .args(["-c", HOLDER, "sh", "redis-server", "--port", &port, "--bind", "127.0.0.1"])
-        .args(["--save", "", "--dir", ".", "--protected-mode", "no"])
+        .args(["-c", HOLDER, "sh", "redis-server"])
         .args(options)
+        .args(["--port", &port])
+        .args(ours)
         .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

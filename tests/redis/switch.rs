@@ -45,7 +45,7 @@ async fn switch(url: &str, rounds: u64) {
 async fn one_round(fleet: &Fleet, round: u64) -> Duration {
     let name = format!("c{round}");
     let mut response = fleet.request(0, &name, &opening(&name, true)).send().await.unwrap();
-    let feed = fleet.upstream.streams.lock().recv().await.unwrap();
+    let feed = fleet.upstream.streams.lock().await.recv().await.unwrap();
     assert_eq!(response.status(), 200);
     feed.send(event(r#"{"content":"A is"}"#, "null")).unwrap();
     let mut got = response.chunk().await.unwrap().unwrap().to_vec();

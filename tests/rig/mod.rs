@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tigertally::policy::Policy;
+use tigertally::policy::{Policy, StoreKind};
 use tigertally::proxy::Running;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -210,7 +210,7 @@ impl Body for Scripted {
 /// A policy for tests: free ports, that upstream.
 pub(crate) fn policy(upstream: &Upstream) -> Policy {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut policy = Policy { listen: loopback, ..Policy::default() };
+    let mut policy = Policy { listen: loopback, store: StoreKind::Memory, ..Policy::default() };
     policy.admin.listen = loopback;
     policy.upstream.url = format!("http://{}", upstream.addr).parse().unwrap();
     policy.limits.drain_timeout = Duration::from_secs(5);

@@ -106,7 +106,8 @@ class Gateway(Process):
         self.port, self.admin_port = free_port(), free_port()
         super().__init__(
             [binary(), "serve", "--upstream", upstream,
-             "--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"],
+             "--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}",
+             "--store", "memory:"],
             f"http://127.0.0.1:{self.port}/health", env)
 
 

@@ -58,6 +58,7 @@ impl Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
         command
             .args(["serve", "--upstream", upstream, "--listen", &listen, "--admin-listen", &admin])
+            .args(["--store", "memory:"])
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

@@ -165,6 +165,28 @@ fn decoded(text: &str) -> Result<String, AddressError> {
     String::from_utf8(bytes).map_err(|_| AddressError::Percent)
 }
 
+/// Without the login: for logs and for people.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls { "rediss" } else { "redis" })?;
+        f.write_str(match self.topology {
+            Topology::Single => "://",
+            Topology::Sentinel(_) => "+sentinel://",
+            Topology::Cluster => "+cluster://",
+        })?;
+        for (at, (host, port)) in self.hosts.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+            write!(f, "{comma}{open}{host}{close}:{port}")?;
+        }
+        match &self.topology {
+            Topology::Sentinel(master) => write!(f, "/{master}"),
+            Topology::Single if self.database != 0 => write!(f, "/{}", self.database),
+            Topology::Single | Topology::Cluster => Ok(()),
+        }
+    }
+}
+
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login(..)")
@@ -198,6 +220,19 @@ mod tests {
     }
 
     #[test]
+    fn it_is_shown_as_it_was_written_but_for_the_login() {
+        for url in [
+            "redis://h:1",
+            "rediss://[::1]:7/3",
+            "redis+sentinel://a:1,b:2/m",
+            "rediss+cluster://a:1",
+        ] {
+            let with_login = url.replace("://", "://u:p@");
+            assert_eq!(Address::parse(&with_login).unwrap().to_string(), url);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_told_without_the_password() {
         for (url, error) in [
             ("", AddressError::Scheme),
@@ -217,6 +252,6 @@ mod tests {
             assert_eq!(Address::parse(url), Err(error), "{url}");
         }
         let address = Address::parse("redis://me:secret@h").unwrap();
-        assert!(!format!("{address:?}").contains("secret"));
+        assert!(!format!("{address:?} {address}").contains("secret"));
     }
 }

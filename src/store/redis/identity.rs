@@ -7,6 +7,33 @@
 //! go on side by side.
 
 use crate::ledger::digest::DigestKey;
+use std::path::Path;
+
+/// The key that stands in a file: 64 hexadecimal digits. It is not made when it is missing: every replica
+/// must have the same.
+///
+/// # Errors
+/// When there is no such file, or something else stands in it.
+pub fn read_key(file: &Path) -> Result<DigestKey, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("store.key_file {}: {error}", file.display()))?;
+    let digits = text.trim().as_bytes();
+    let mut key = [0; 32];
+    let read = digits.len() == 64
+        && key.iter_mut().zip(digits.chunks(2)).all(|(byte, pair)| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'));
+            let value = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            *byte = value.unwrap_or_default();
+            value.is_some()
+        });
+    if !read {
+        return Err(format!(
+            "store.key_file {} does not hold 64 hexadecimal digits",
+            file.display()
+        ));
+    }
+    Ok(DigestKey::new(key))
+}
 
 /// A key of its own, in Redis.
 const KEPT: u8 = b'k';
@@ -52,7 +79,24 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+
+    #[test]
+    fn a_key_file_holds_64_digits_and_nothing_else() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            read_key(file.path()).map(|key| key.bytes("test", b""))
+        };
+        let expected = DigestKey::new([0xab; 32]).bytes("test", b"");
+        assert_eq!(read(&format!("{}\n", "aB".repeat(32))), Ok(expected));
+        for text in ["", &"ab".repeat(31), &"ab".repeat(33), &"+1".repeat(32), &"xy".repeat(32)] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert!(read_key(Path::new("/nowhere")).is_err());
+    }
 
     #[test]
     fn the_first_key_is_everybodys() {

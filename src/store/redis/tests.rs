@@ -290,6 +290,126 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
     assert_eq!(refused, Some(OpenError::Unreachable("redis refuses the login")));
 }
 
+/// Waits until it is so.
+async fn until(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn asked(server: &Server, command: &[&str]) -> String {
+    String::from_utf8(cli(&server.port.to_string(), command).stdout).unwrap()
+}
+
+/// A Sentinel that watches the server on that port, alone, and is quick to think it dead.
+fn sentinel(watched: u16, directory: &std::path::Path) -> Server {
+    let file = directory.join("sentinel.conf");
+    let text = format!(
+        "sentinel monitor main 127.0.0.1 {watched} 1\n\
+         sentinel down-after-milliseconds main 300\n\
+         sentinel failover-timeout main 3000\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    Server::start(&[file.to_str().unwrap(), "--sentinel"])
+}
+
+/// The master dies, and the store goes on with the one that the Sentinel names then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_by_sentinel_needs_no_restart() {
+    let master = Server::start(&[]);
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    until("the replica joins", || {
+        asked(&replica, &["info", "replication"]).contains("master_link_status:up")
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let sentinel = sentinel(master.port, directory.path());
+    until("the sentinel knows the replica", || {
+        asked(&sentinel, &["sentinel", "replicas", "main"]).contains("127.0.0.1")
+    })
+    .await;
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
+    let one = Member::open(&url).await;
+    assert!(matches!(one.advance("c", 7).await, Outcome::Advanced { .. }));
+    let size = asked(&master, &["dbsize"]);
+    until("the replica has it", || asked(&replica, &["dbsize"]) == size).await;
+    signal(master.process, "-KILL");
+    one.recovers().await;
+    let Ok(Outcome::Refused(refused)) = one.opening("c", 1, 6).await else { panic!("stale") };
+    assert_eq!(refused.faults[0].code, Code::StaleGeneration, "what was copied is not lost");
+    assert!(matches!(one.opening("c", 2, 8).await, Ok(Outcome::Admitted(_))));
+    assert!(asked(&replica, &["role"]).contains("master"));
+}
+
+/// Certificates that only a test would trust.
+fn certify(directory: &std::path::Path) {
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let openssl = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("openssl");
+        let made = command.args(arguments).current_dir(directory).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    std::fs::write(directory.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    let authority =
+        ["req", "-x509", "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem"];
+    openssl(&[&authority[..], &key].concat());
+    let request = ["req", "-subj", "/CN=server", "-keyout", "server.key", "-out", "server.csr"];
+    openssl(&[&request[..], &key].concat());
+    openssl(&[
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+        "-out",
+        "server.pem",
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_spoken_with_a_server_whose_roots_are_named_and_with_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    certify(directory.path());
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let (key, certificate, roots) = (file("server.key"), file("server.pem"), file("ca.pem"));
+    let options = [
+        "--tls-port",
+        &port,
+        "--tls-auth-clients",
+        "no",
+        "--tls-key-file",
+        &key,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-ca-cert-file",
+        &roots,
+    ];
+    let _server = Server::start(&options);
+    let one = Member::open(&format!("rediss://127.0.0.1:{port}?ca_file={roots}")).await;
+    assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    for url in
+        [format!("rediss://127.0.0.1:{port}"), format!("rediss://localhost:{port}?ca_file={roots}")]
+    {
+        let settings = Settings::new(Address::parse(&url).unwrap());
+        let quick = Settings { start_patience: Duration::from_millis(300), ..settings };
+        let refused = Member::with(quick).await.err();
+        assert!(matches!(refused, Some(OpenError::Unreachable(_))), "{url}: {refused:?}");
+    }
+}
+
 #[test]
 fn no_name_of_ours_differs_in_slot_from_what_it_is_used_with() {
     let names = Names::new("p");
