@@ -10,6 +10,8 @@
 //! | `address` | the URL |
 //! | `dial`, `link` | the connection; timeouts, the circuit, and how it mends |
 //! | `script` | what is asked of the server |
+//! | `names` | what things are called there |
+//! | `identity` | which digest key it is recorded with |
 //! | `frame`, `cache` | a conversation there, and as it was last seen here |
 //! | `clock` | the server's time |
 //! | `commit` | one event on one conversation |
@@ -30,6 +32,7 @@ mod dial;
 mod frame;
 mod identity;
 mod link;
+mod names;
 mod places;
 mod push;
 mod script;
@@ -51,10 +54,11 @@ use crate::ledger::event::{Event, Transition};
 use crate::ledger::rules::Rules;
 use agenda::Agenda;
 use cache::Cache;
-use commit::{Core, Names, Turns};
+use commit::{Core, Turns};
 use dial::{Dialer, Wire};
 use identity::Identity;
 use link::Link;
+use names::Names;
 use push::Ear;
 use script::{Reply, Scripts};
 

@@ -9,11 +9,12 @@
 //! a task of its own to its end, though whoever asked goes away or stops polling: a write whose effects
 //! nobody tells, or a turn that nobody gives up, would be worse than an answer that nobody hears.
 
-use super::agenda::{Agenda, flat};
+use super::agenda::Agenda;
 use super::cache::Cache;
 use super::clock::{ServerClock, TOLERANCE};
 use super::frame::{Seen, Version};
 use super::link::Link;
+use super::names::Names;
 use super::push;
 use super::script::{Reply, Script, Scripts, expected};
 use crate::ledger::Conversation;
@@ -388,40 +389,4 @@ fn seen(bytes: &[u8]) -> Result<Seen, StoreError> {
             EncodingError::Damaged(_) => StoreError::Unavailable("the conversation is damaged"),
         }
     })
-}
-
-/// What things are called in Redis. Nothing that belongs together in one step spans two hash slots: what
-/// stands in braces decides on the slot.
-pub(super) struct Names {
-    prefix: String,
-    /// Where replicas tell each other what to cut.
-    pub(super) channel: String,
-    /// What tells one set of digests from another.
-    pub(super) identity: String,
-    /// Written at each probe.
-    pub(super) alive: String,
-}
-
-impl Names {
-    pub(super) fn new(prefix: &str) -> Self {
-        Names {
-            prefix: prefix.to_owned(),
-            channel: format!("{prefix}:cancel"),
-            identity: format!("{prefix}:{{store}}:digest-key"),
-            alive: format!("{prefix}:{{store}}:alive"),
-        }
-    }
-
-    /// A conversation.
-    pub(super) fn conversation(&self, key: &ConversationKey) -> Vec<u8> {
-        let mut name = format!("{}:c:{{", self.prefix).into_bytes();
-        flat(key).iter().for_each(|byte| name.extend_from_slice(format!("{byte:02x}").as_bytes()));
-        name.push(b'}');
-        name
-    }
-
-    /// The places that a principal's conversations hold.
-    pub(super) fn places(&self, key: &ConversationKey) -> Vec<u8> {
-        format!("{}:p:{{{}}}", self.prefix, key.principal).into_bytes()
-    }
 }
