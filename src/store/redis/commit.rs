@@ -79,7 +79,8 @@ impl Turns {
 }
 
 /// What became of a write.
-enum Written {
+#[derive(Debug)]
+pub(super) enum Written {
     Done,
     /// Somebody wrote: this is there now.
     Newer(Seen),
@@ -89,11 +90,11 @@ enum Written {
 
 /// The time of one attempt.
 #[derive(Clone, Copy)]
-struct Time {
+pub(super) struct Time {
     /// As the clock says: the server refuses it when it is off.
-    clock: Millis,
+    pub(super) clock: Millis,
     /// As the event takes it: never before the conversation's last.
-    now: Millis,
+    pub(super) now: Millis,
 }
 
 /// How far one attempt came.
@@ -222,7 +223,7 @@ impl Core {
     }
 
     /// Deletes it if it is still that, and tells what that ends.
-    async fn take_out(
+    pub(super) async fn take_out(
         self: &Arc<Self>,
         key: &ConversationKey,
         state: &Seen,

@@ -6,7 +6,7 @@
 use super::server::{Cluster, Server, cli, signal};
 use super::*;
 use crate::guard::fault::Code;
-use crate::ledger::event::{Admit, Advance, Effects, ExchangeId, Outcome, Replica};
+use crate::ledger::event::{Admit, Advance, Effects, ExchangeId, Millis, Outcome, Replica};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 
@@ -188,6 +188,48 @@ async fn a_stopped_server_opens_the_circuit_and_commits_nothing_late() {
     let state = one.store.read(&one.key("c")).await.unwrap().unwrap();
     assert_eq!(state.lanes().highest(), 1);
     assert!(matches!(one.opening("c", 3, 1).await, Ok(Outcome::Admitted(_))));
+}
+
+/// A replica that was stopped between deciding and writing decides anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_was_held_up_is_not_carried_out() {
+    let server = Server::start(&[]);
+    let one = Member::open(&server.url()).await;
+    assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    let (core, key) = (&one.store.core, one.key("c"));
+    let until = Instant::now() + Duration::from_secs(5);
+    let state = core.read(&key, until).await.unwrap();
+    let now = core.now();
+    for (off, carried_out) in [(1500, false), (500, true)] {
+        let time = commit::Time { clock: Millis(now.0 - off), now };
+        let written = core.take_out(&key, &state, time, until).await.unwrap();
+        assert_eq!(matches!(written, commit::Written::Done), carried_out, "{off} ms: {written:?}");
+    }
+}
+
+/// The Cluster mends, with a node that comes back empty, and so does the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster_that_comes_back_is_used_again() {
+    let mut cluster = Cluster::start();
+    let one = Member::open(&cluster.url()).await;
+    let last = cluster.nodes.pop().unwrap();
+    signal(last.process, "-KILL");
+    let mut failed = 0;
+    for n in 0..12 {
+        let began = Instant::now();
+        failed += u32::from(one.opening(&format!("a{n}"), 1, 1).await.is_err());
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    }
+    assert!(failed > 0, "a third of the slots is gone");
+    cluster.nodes.push(last.relaunch());
+    let end = Instant::now() + Duration::from_secs(60);
+    for n in 0..12 {
+        while one.opening(&format!("b{n}"), 1, 1).await.is_err() {
+            assert!(Instant::now() < end, "conversation {n} stays lost");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    one.recovers().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
