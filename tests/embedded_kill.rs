@@ -55,6 +55,7 @@ struct Proxy {
     listen: String,
     admin: String,
     upstream: String,
+    durability: &'static str,
     scratch: tempfile::TempDir,
     client: reqwest::Client,
 }
@@ -76,7 +77,7 @@ impl Proxy {
                 command.env_remove(name);
             }
         }
-        command.spawn().unwrap()
+        command.env("TIGERTALLY_STORE__DURABILITY", self.durability).spawn().unwrap()
     }
 
     fn log(&self) -> impl AsRef<Path> {
@@ -231,26 +232,37 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-async fn proxy() -> Proxy {
+async fn proxy(durability: &'static str) -> Proxy {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = format!("http://{}", listener.local_addr().unwrap());
     #[expect(clippy::disallowed_methods, reason = "ends with the test's runtime")]
     tokio::spawn(serve(listener, Script::default()));
     let scratch = tempfile::tempdir().unwrap();
     let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
-    Proxy { listen: free_address(), admin: free_address(), upstream, scratch, client }
+    let (listen, admin) = (free_address(), free_address());
+    Proxy { listen, admin, upstream, durability, scratch, client }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_told_survives_every_kill() {
-    let proxy = Arc::new(proxy().await);
+    survives("process", kills()).await;
+}
+
+/// The same where every answer waits for the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_survives_kills_while_the_disk_syncs() {
+    survives("machine", kills() / 2).await;
+}
+
+async fn survives(durability: &'static str, kills: usize) {
+    let proxy = Arc::new(proxy(durability).await);
     let truths: Vec<_> = (0..CLIENTS)
         .map(|client| Truth { name: format!("c{client}"), reached: 0, asked: 0, calls: Vec::new() })
         .map(|truth| Arc::new(Mutex::new(truth)))
         .collect();
     let mut child = proxy.start().await;
     let done = Arc::new(AtomicUsize::new(0));
-    for _ in 0..kills() {
+    for _ in 0..kills {
         let stop = Arc::new(AtomicBool::new(false));
         let mut clients = tokio::task::JoinSet::new();
         for truth in &truths {
@@ -277,6 +289,6 @@ async fn what_was_told_survives_every_kill() {
         truth.calls.iter().filter(|call| matches!(call.result, Told::Accepted(_))).count()
     };
     let accepted: usize = truths.iter().map(|truth| accepted(&truth.lock())).sum();
-    println!("{} kills: {calls} calls, {accepted} accepted, {done:?} tasks", kills());
-    assert!(calls > kills() && accepted > 0, "nothing was under load: {calls} calls, {accepted}");
+    println!("{durability}, {kills} kills: {calls} calls, {accepted} accepted, {done:?} tasks");
+    assert!(calls > kills && accepted > 0, "nothing was under load: {calls} calls, {accepted}");
 }

@@ -66,16 +66,23 @@ fn round(log: &Log, slots: &Weak<Slots<Arc<Log>>>, marked: &mut Position) -> io:
     if log.active.lock().end.offset > log.segment_bytes {
         log.roll()?;
     }
-    // After a record that did not go out this one tells whether there is space again.
-    if log.active.lock().end != *marked || log.refusing.load(Ordering::Acquire) {
-        let synced = log.sync()?;
-        let payload = synced.bytes();
-        let record = Record { kind: Kind::Synced, key: &[0; 32], payload: &payload };
-        *marked = log.append(&record)?.end();
-    }
+    // After a record that did not go out this one tells whether there is space again. Cleaning goes on
+    // meanwhile: it may make some.
+    let marking = mark(log, marked);
     while let (Some(slots), Some(oldest)) = (slots.upgrade(), log.superfluous()) {
         log.clean(oldest, &slots)?;
     }
+    marking
+}
+
+/// Says in the log up to where it is on the disk, if it went on since.
+fn mark(log: &Log, marked: &mut Position) -> io::Result<()> {
+    if log.active.lock().end == *marked && !log.refusing.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let payload = log.sync()?.bytes();
+    let record = Record { kind: Kind::Synced, key: &[0; 32], payload: &payload };
+    *marked = log.append(&record)?.end();
     Ok(())
 }
 
