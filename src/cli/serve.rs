@@ -8,6 +8,7 @@ use crate::policy::{self, Policy, Sources, StoreKind};
 use crate::proxy::{Flights, Gateway, Running, StartError};
 use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
+use crate::store::redis::{self, RedisStore};
 use crate::store::{ConversationKey, Listener, Store};
 use crate::telemetry::{Metrics, logs};
 use std::process::ExitCode;
@@ -121,11 +122,14 @@ pub async fn start(policy: Policy) -> Result<Running, StartError> {
     let metrics =
         Metrics::new(&policy.tools).map_err(|error| StartError::Metrics(error.to_string()))?;
     let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: metrics.clone() });
-    let store = open_store(&policy, listener)?;
+    let store = open_store(&policy, listener).await?;
     control::start(policy, store, flights, metrics).await
 }
 
-fn open_store(policy: &Policy, listener: Arc<dyn Listener>) -> Result<Arc<dyn Store>, StartError> {
+async fn open_store(
+    policy: &Policy,
+    listener: Arc<dyn Listener>,
+) -> Result<Arc<dyn Store>, StartError> {
     let (clock, most_per_principal) = (system_clock(), policy.max_conversations);
     match &policy.store {
         StoreKind::Memory => {
@@ -142,6 +146,18 @@ fn open_store(policy: &Policy, listener: Arc<dyn Listener>) -> Result<Arc<dyn St
             };
             let opened = EmbeddedStore::open(&options, clock, listener);
             Ok(Arc::new(opened.map_err(|error| StartError::Store(error.to_string()))?))
+        }
+        StoreKind::Redis { address, prefix, key_file } => {
+            let failed = |error: String| StartError::Store(error);
+            let digest_key = key_file.as_deref().map(redis::read_key).transpose();
+            let settings = redis::Settings {
+                prefix: prefix.clone(),
+                digest_key: digest_key.map_err(failed)?,
+                most_per_principal,
+                ..redis::Settings::new((**address).clone())
+            };
+            let opened = RedisStore::open(settings, listener).await;
+            Ok(opened.map_err(|error| StartError::Store(error.to_string()))?)
         }
     }
 }

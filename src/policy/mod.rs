@@ -27,6 +27,7 @@ pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 use crate::guard::verdict;
 use crate::ledger;
 use crate::store::embedded::Durability;
+use crate::store::redis::Address;
 use http::{HeaderName, Uri};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -72,6 +73,8 @@ pub struct Policy {
     pub routes_pass: Vec<String>,
     /// Which store.
     pub store: StoreKind,
+    /// What becomes of a tracked exchange while it does not answer.
+    pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
 }
@@ -213,6 +216,24 @@ pub enum StoreKind {
         /// What an outcome survives.
         durability: Durability,
     },
+    /// Shared by replicas.
+    Redis {
+        /// Where it is, with its password.
+        address: Box<Address>,
+        /// What its keys begin with.
+        prefix: String,
+        /// Where the key of the digests is kept; `None`: in Redis.
+        key_file: Option<PathBuf>,
+    },
+}
+
+/// What becomes of a tracked exchange while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It is refused; an answer that cannot be settled is withheld.
+    Closed,
+    /// It goes on by the untracked rules, and is marked.
+    Open,
 }
 
 impl std::fmt::Display for StoreKind {
@@ -222,6 +243,7 @@ impl std::fmt::Display for StoreKind {
             StoreKind::Embedded { path, durability, .. } => {
                 write!(f, "embedded:{} ({})", path.display(), durability.as_str())
             }
+            StoreKind::Redis { address, .. } => write!(f, "{address}"),
         }
     }
 }
@@ -259,6 +281,7 @@ impl Default for Policy {
                 key_file: None,
                 durability: Durability::Process,
             },
+            store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
         }
     }

@@ -143,7 +143,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     notices(root.section("notices"), &mut policy.notices, findings);
     policy.tools = tools::resolve(root.section("tools"), findings);
     insecure |= auth(root.section("auth"), findings);
-    policy.store = store::resolve(root.section("store"), env, findings);
+    (policy.store, policy.store_on_error) = store::resolve(root.section("store"), env, findings);
     telemetry(root.section("telemetry"), &mut policy.log_format);
     let mut section = root.section("tls");
     section.unavailable(&["cert_file", "key_file", "client_ca_file"]);

@@ -2,7 +2,7 @@
 //! schemas, which are told as set and never shown.
 
 use super::units::{show_duration, show_size};
-use super::{LogFormat, Policy, StoreKind, Tool, UpstreamKind};
+use super::{LogFormat, OnError, Policy, StoreKind, Tool, UpstreamKind};
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Millis;
@@ -166,6 +166,19 @@ impl Page {
                 }
                 self.text("durability", durability.as_str());
             }
+            StoreKind::Redis { address, prefix, key_file } => {
+                self.text("kind", "redis");
+                self.text("url", &address.to_string());
+                self.line(format_args!("# url: login and options, if any, not shown"));
+                self.text("prefix", prefix);
+                if let Some(file) = key_file {
+                    self.text("key_file", &file.to_string_lossy());
+                }
+            }
+        }
+        match policy.store_on_error {
+            OnError::Closed => self.text("on_error", "closed"),
+            OnError::Open => self.text("on_error", "open"),
         }
         self.section("telemetry");
         match policy.log_format {

@@ -6,9 +6,10 @@
 //! and only without all of these one in the working directory: a proxy started twice from two places
 //! must find the same conversations.
 
-use super::StoreKind;
-use super::section::{Findings, Found, Section, text};
+use super::section::{Findings, Found, Section, text, words};
+use super::{OnError, StoreKind};
 use crate::store::embedded::Durability;
+use crate::store::redis::Address;
 use std::path::PathBuf;
 
 /// Reads the section. `env` says where the system keeps such things.
@@ -16,27 +17,21 @@ pub(super) fn resolve(
     mut section: Section<'_>,
     env: &[(String, String)],
     findings: &Findings,
-) -> StoreKind {
+) -> (StoreKind, OnError) {
     let kind = section.found("kind", text);
     let path = section.found("path", text);
     let key_file = section.found("key_file", text);
     let levels = [("process", Durability::Process), ("machine", Durability::Machine)];
     let durability = section.choice("durability", &levels);
-    if let Some(on_error) = section.found("on_error", text)
-        && on_error.value != "closed"
-    {
-        let message = match on_error.value.as_str() {
-            "open" => "\"open\" is not available in this version; only \"closed\" is",
-            _ => "is unknown; only \"closed\" is available in this version",
-        };
-        findings.tell(&on_error.origin, &on_error.key, message);
-    }
-    section.unavailable(&["url", "prefix"]);
+    let on_error =
+        section.choice("on_error", &[("closed", OnError::Closed), ("open", OnError::Open)]);
+    let url = section.found("url", text);
+    let prefix = section.found("prefix", words);
     section.finish();
     let written = kind.as_ref().map_or("embedded", |kind| kind.value.as_str());
     // The flag is a URL: `memory:`, `embedded:PATH`. What stands behind a scheme may hold a password.
     let (name, behind) = written.split_once(':').unwrap_or((written, ""));
-    match name {
+    let store = match name {
         "memory" if behind.is_empty() => StoreKind::Memory,
         "embedded" => {
             let behind = (!behind.is_empty()).then(|| PathBuf::from(behind));
@@ -48,17 +43,47 @@ pub(super) fn resolve(
                 durability: durability.unwrap_or(Durability::Process),
             }
         }
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => {
+            let written = if behind.is_empty() { url.as_ref() } else { kind.as_ref() };
+            redis(written, kind.as_ref(), prefix, not_empty(key_file, findings), findings)
+        }
         _ => {
             if let Some(kind) = &kind {
                 let message = match name {
                     "memory" => "takes nothing behind \"memory:\"",
-                    "redis" | "rediss" => {
-                        "\"redis\" is not available in this version; \"embedded\" and \"memory\" are"
-                    }
-                    _ => "is unknown; \"embedded\" and \"memory\" are available in this version",
+                    _ => "is unknown; \"embedded\", \"memory\" and \"redis\" are available",
                 };
                 findings.tell(&kind.origin, &kind.key, message);
             }
+            StoreKind::Memory
+        }
+    };
+    (store, on_error.unwrap_or(OnError::Closed))
+}
+
+/// A Redis, at the URL that is `written`. What is wrong with one is told without quoting it.
+fn redis(
+    written: Option<&Found<String>>,
+    kind: Option<&Found<String>>,
+    prefix: Option<Found<String>>,
+    key_file: Option<PathBuf>,
+    findings: &Findings,
+) -> StoreKind {
+    let Some(written) = written else {
+        if let Some(kind) = kind {
+            findings.tell(&kind.origin, &kind.key, "\"redis\" needs store.url");
+        }
+        return StoreKind::Memory;
+    };
+    match Address::parse(&written.value) {
+        Ok(address) => StoreKind::Redis {
+            address: Box::new(address),
+            prefix: prefix.map_or_else(|| "tigertally".to_owned(), |prefix| prefix.value),
+            key_file,
+        },
+        Err(error) => {
+            findings.tell(&written.origin, &written.key, error.to_string());
             StoreKind::Memory
         }
     }

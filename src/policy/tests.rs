@@ -259,19 +259,20 @@ const PROBLEMS: &[(&str, &str)] = &[
         "t.toml:2: generation.header: is the conversation's header too; the two must differ",
     ),
     // What is not built.
-    (
-        "[store]\nkind = \"redis\"",
-        "t.toml:2: store.kind: \"redis\" is not available in this version; \"embedded\" and \"memory\" are",
-    ),
+    ("[store]\nkind = \"redis\"", "t.toml:2: store.kind: \"redis\" needs store.url"),
     (
         "[store]\nkind = \"sqlite\"",
-        "t.toml:2: store.kind: is unknown; \"embedded\" and \"memory\" are available in this version",
+        "t.toml:2: store.kind: is unknown; \"embedded\", \"memory\" and \"redis\" are available",
     ),
     (
-        "[store]\non_error = \"open\"",
-        "t.toml:2: store.on_error: \"open\" is not available in this version; only \"closed\" is",
+        "[store]\non_error = \"ask\"",
+        "t.toml:2: store.on_error: must be one of \"closed\", \"open\", not \"ask\"",
     ),
-    ("[store]\nurl = \"x\"", "t.toml:2: store.url: not available in this version; remove it"),
+    (
+        "[store]\nkind = \"redis\"\nurl = \"redis://:sk-very-secret@\"",
+        "t.toml:3: store.url: must name its hosts as host:port, divided by commas",
+    ),
+    ("[store]\nprefix = \" \"", "t.toml:2: store.prefix: must not be empty"),
     ("[store]\npath = \" \"", "t.toml:2: store.path: is empty"),
     (
         "[store]\ndurability = \"disk\"",
@@ -448,7 +449,7 @@ fn problems_in_the_environment_and_in_flags_name_them() {
         assert_eq!(found, [format!("environment {name}: {told}")]);
     }
     let flags = FlagOverrides {
-        store: Some("redis://:sk-very-secret@h".to_owned()),
+        store: Some("redis://:sk-very-secret@h:port".to_owned()),
         profile: Some("loose".to_owned()),
         ..FlagOverrides::default()
     };
@@ -456,9 +457,28 @@ fn problems_in_the_environment_and_in_flags_name_them() {
         load_with("", &[], flags).unwrap_err(),
         [
             "--profile: guard.profile: must be one of \"observe\", \"standard\", \"strict\", not \"loose\"",
-            "--store: store.kind: \"redis\" is not available in this version; \"embedded\" and \"memory\" are",
+            "--store: store.kind: must name its hosts as host:port, divided by commas",
         ]
     );
+}
+
+#[test]
+fn a_redis_is_named_by_flag_or_by_file_and_shown_without_its_password() {
+    let text = "[store]\nkind = \"redis\"\nurl = \"rediss+cluster://u:sk-very-secret@a,b\"\nprefix = \"one\"\non_error = \"open\"\n";
+    let shown = load_text(text).unwrap().show();
+    for line in [
+        "kind = \"redis\"",
+        "url = \"rediss+cluster://a:6379,b:6379\"",
+        "prefix = \"one\"",
+        "on_error = \"open\"",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert!(!shown.contains("secret"));
+    let store = Some("redis+sentinel://:sk-very-secret@s/main".to_owned());
+    let policy = load_with("", &[], FlagOverrides { store, ..FlagOverrides::default() }).unwrap();
+    assert_eq!(policy.store.to_string(), "redis+sentinel://s:26379/main");
+    assert!(!format!("{policy:?}").contains("secret"));
 }
 
 #[test]

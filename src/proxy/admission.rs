@@ -8,11 +8,12 @@ use super::gateway::{Gateway, Settings};
 use super::headers::Standing;
 use super::identity::Principal;
 use super::question::conversation_key;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admitted, Ending};
-use crate::policy::Policy;
+use crate::policy::{OnError, Policy};
+use crate::store::StoreError;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -82,8 +83,23 @@ pub(super) async fn admit(
             refusal.notes.append(&mut cleared.notes);
             Err(Box::new(refusal))
         }
+        Admission::Failed(StoreError::Unavailable(_)) if goes_on_without_store(settings) => {
+            cleared.notes.push(untracked());
+            Ok(Passage { flight: None, unwatched: false })
+        }
         Admission::Failed(error) => Err(Box::new(Refusal::of_store(&error))),
     }
+}
+
+/// Whether exchanges go on by the untracked rules while the store does not answer.
+pub(super) fn goes_on_without_store(settings: &Settings) -> bool {
+    settings.policy.store_on_error == OnError::Open
+}
+
+/// The mark of an exchange that went on without the store.
+pub(super) fn untracked() -> Fault {
+    let message = "the store of conversations is unavailable: judged by the untracked rules";
+    plain_fault(Code::StoreUnavailable, "", message)
 }
 
 /// Everything that is noted about a request: by the rules, and by the ledger.

@@ -3,7 +3,7 @@
 //! [`Judged`] is made by the rules only, [`Released`] by the ledger's yes to a `Judged` only (or at once, when
 //! nothing of the exchange is remembered). Calls leave through functions that take a `Released`.
 
-use super::admission::Passage;
+use super::admission::{Passage, goes_on_without_store, untracked};
 use super::clearance::Cleared;
 use super::gateway::{Gateway, Settings};
 use super::question::echoes;
@@ -12,6 +12,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::proposal::{self, Proposal};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Alternative, Ending, ExchangeId, Millis, Outcome, Proposed, Settle};
+use crate::store::StoreError;
 use crate::telemetry::CallVerdict;
 use std::future::Future;
 use std::pin::Pin;
@@ -159,6 +160,7 @@ impl Judged {
         });
         let observe = settings.policy.observe;
         let rules = settings.policy.rules.clone();
+        let goes_on = goes_on_without_store(settings);
         let lenient = move |code: Code| observe || rules.action(code) != Action::Refuse;
         Box::pin(async move {
             let noted = |code: Code| Released {
@@ -173,6 +175,9 @@ impl Judged {
                     Err(Stopped::output(refused.faults, refused.notes))
                 }
                 Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
+                Err(StoreError::Unavailable(_)) if goes_on => {
+                    Ok(Released { notes: vec![untracked()] })
+                }
                 Err(error) => Err(Stopped {
                     refusal: Box::new(Refusal::of_store(&error)),
                     ending: Ending::UpstreamFailed,

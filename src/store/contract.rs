@@ -720,6 +720,9 @@ contract!(memory, |clock, listener, most| {
     std::sync::Arc::new(super::MemoryStore::new(key, clock, listener, most))
 });
 
+contract!(redis, crate::store::redis::tests::on_a_server);
+contract!(redis_cluster, crate::store::redis::tests::on_a_cluster);
+
 contract!(embedded, |clock, listener, most| {
     super::on_disk(super::Durability::Process, clock, listener, most)
 });

@@ -8,6 +8,7 @@
 pub mod embedded;
 pub mod encoding;
 pub mod memory;
+pub mod redis;
 mod slots;
 
 #[cfg(test)]

@@ -1,0 +1,393 @@
+//! One event on one conversation: read, let the state machine decide, write if nobody wrote in between.
+//!
+//! ```text
+//! last seen here, or read ──► decide ──► write, if the version is still that ──► told, done
+//!        ▲                                     │
+//!        └──── the newer state, in the reply ──┘ somebody wrote
+//! ```
+//! Events of one conversation take turns on a replica, so that only replicas can collide. The work runs in
+//! a task of its own to its end, though whoever asked goes away or stops polling: a write whose effects
+//! nobody tells, or a turn that nobody gives up, would be worse than an answer that nobody hears.
+
+use super::agenda::Agenda;
+use super::cache::Cache;
+use super::clock::{ServerClock, TOLERANCE};
+use super::frame::{Seen, Version};
+use super::link::Link;
+use super::names::Names;
+use super::push;
+use super::script::{Reply, Script, Scripts, expected};
+use crate::ledger::Conversation;
+use crate::ledger::event::{Effects, Event, Millis, Transition};
+use crate::ledger::rules::Rules;
+use crate::store::encoding::EncodingError;
+use crate::store::memory::Clock;
+use crate::store::{ConversationKey, Listener, StoreError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+/// Turns: two conversations that share one wait for each other, which costs time and nothing else.
+const TURNS: usize = 4096;
+/// A key outlives its conversation by this, so that the sweep of a replica finds it and tells its end.
+const AFTERLIFE: Millis = Millis(120_000);
+
+/// All that the store's work needs.
+pub(super) struct Core {
+    pub(super) link: Arc<Link>,
+    pub(super) scripts: Scripts,
+    pub(super) names: Names,
+    pub(super) server_clock: ServerClock,
+    /// In place of the server's clock, for tests.
+    pub(super) clock: Option<Clock>,
+    pub(super) cache: Cache,
+    pub(super) agenda: Agenda,
+    pub(super) turns: Turns,
+    pub(super) listener: Arc<dyn Listener>,
+    pub(super) origin: u64,
+    pub(super) most_per_principal: usize,
+    pub(super) budget: Duration,
+    /// `PUBLISH` or `SPUBLISH`, once we know.
+    pub(super) publish: Arc<OnceLock<&'static str>>,
+    pub(super) tasks: TaskTracker,
+    pub(super) round_trips: AtomicU64,
+}
+
+/// One event at a time per conversation, on this replica.
+pub(super) struct Turns(Vec<Mutex<()>>, RandomState);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Turns((0..TURNS).map(|_| Mutex::default()).collect(), RandomState::new())
+    }
+}
+
+impl Turns {
+    async fn take(
+        &self,
+        key: &ConversationKey,
+        until: Instant,
+    ) -> Result<MutexGuard<'_, ()>, StoreError> {
+        let turn = &self.0[self.1.hash_one(key) as usize % TURNS];
+        let taken = tokio::time::timeout_at(until, turn.lock()).await;
+        taken.map_err(|_| StoreError::Unavailable("redis is too slow"))
+    }
+}
+
+/// What became of a write.
+#[derive(Debug)]
+pub(super) enum Written {
+    Done,
+    /// Somebody wrote: this is there now.
+    Newer(Seen),
+    /// Our clock was off; it has been set.
+    Again,
+}
+
+/// The time of one attempt.
+#[derive(Clone, Copy)]
+pub(super) struct Time {
+    /// As the clock says: the server refuses it when it is off.
+    pub(super) clock: Millis,
+    /// As the event takes it: never before the conversation's last.
+    pub(super) now: Millis,
+}
+
+/// How far one attempt came.
+enum Attempt {
+    Decided(Transition),
+    /// Begin again; with that, if it is known.
+    Again(Option<Seen>),
+}
+
+impl Core {
+    /// Applies an event.
+    pub(super) async fn apply(
+        self: Arc<Self>,
+        key: ConversationKey,
+        event: Event,
+        rules: Arc<Rules>,
+    ) -> Result<Transition, StoreError> {
+        let until = Instant::now() + self.budget;
+        let _turn = self.turns.take(&key, until).await?;
+        let mut seen = self.cache.get(&key);
+        let mut tries = 0;
+        loop {
+            let state = match seen.take() {
+                Some(state) => state,
+                None => self.read(&key, until).await?,
+            };
+            match self.attempt(&key, &event, &rules, state, until).await? {
+                Attempt::Decided(transition) => return Ok(transition),
+                Attempt::Again(newer) => seen = newer,
+            }
+            tries += 1;
+            pause(tries, until).await?;
+        }
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        event: &Event,
+        rules: &Rules,
+        state: Seen,
+        until: Instant,
+    ) -> Result<Attempt, StoreError> {
+        let time = self.time_of(&state);
+        let now = time.now;
+        if state.version.is_some() && state.used.after(rules.ttl) <= now {
+            return Ok(Attempt::Again(match self.take_out(key, &state, time, until).await? {
+                Written::Done => Some(Seen::default()),
+                Written::Newer(newer) => Some(newer),
+                Written::Again => Some(state),
+            }));
+        }
+        let mut next = Conversation::clone(&state.conversation);
+        let transition = next.apply(event, rules, now);
+        let is_tick = matches!(event, Event::Tick);
+        if is_tick && next == *state.conversation {
+            self.look_again(key, &state, rules);
+            return Ok(Attempt::Decided(transition));
+        }
+        let begins = matches!(event, Event::Admit(_) | Event::Advance(_));
+        let is_empty = next == Conversation::default();
+        if state.version.is_none() && (is_empty || !begins) {
+            // There is nothing, as we have just read, and nothing comes of it.
+            self.tell(key, &transition.effects);
+            return Ok(Attempt::Decided(transition));
+        }
+        let used = if is_tick { state.used } else { now };
+        let placed_until = match state.version {
+            None => Some(self.hold_place(key, used, rules, until).await?),
+            Some(_) => None,
+        };
+        let version = Version::after(state.version, rand::random());
+        let mut next = Seen {
+            version: (!is_empty).then_some(version),
+            stamp: now,
+            used,
+            conversation: Arc::new(next),
+            weight: 0,
+        };
+        Ok(match self.write(key, &state, &mut next, rules, time, until).await? {
+            Written::Done => {
+                if is_empty {
+                    self.ended(key, until).await;
+                } else {
+                    self.lives(key, next, placed_until, rules);
+                }
+                self.tell(key, &transition.effects);
+                self.publish(key, &transition.effects);
+                Attempt::Decided(transition)
+            }
+            Written::Newer(newer) => Attempt::Again(Some(newer)),
+            Written::Again => Attempt::Again(Some(state)),
+        })
+    }
+
+    /// Forgets a conversation. Whether there was one.
+    pub(super) async fn remove(self: Arc<Self>, key: ConversationKey) -> Result<bool, StoreError> {
+        let until = Instant::now() + self.budget;
+        let _turn = self.turns.take(&key, until).await?;
+        let mut tries = 0;
+        let mut state = self.read(&key, until).await?;
+        while state.version.is_some() {
+            let time = self.time_of(&state);
+            match self.take_out(&key, &state, time, until).await? {
+                Written::Done => return Ok(true),
+                Written::Newer(newer) => state = newer,
+                Written::Again => {}
+            }
+            tries += 1;
+            pause(tries, until).await?;
+        }
+        self.cache.forget(&key);
+        self.agenda.gone(&key);
+        Ok(false)
+    }
+
+    /// What is there now.
+    pub(super) async fn read(
+        &self,
+        key: &ConversationKey,
+        until: Instant,
+    ) -> Result<Seen, StoreError> {
+        let name = self.names.conversation(key);
+        let reply = self.ask(&self.scripts.read, &[&name], &[], until).await?;
+        seen(reply.bytes())
+    }
+
+    /// Deletes it if it is still that, and tells what that ends.
+    pub(super) async fn take_out(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        state: &Seen,
+        time: Time,
+        until: Instant,
+    ) -> Result<Written, StoreError> {
+        let mut nothing = Seen::default();
+        let written = self.write(key, state, &mut nothing, &Rules::default(), time, until).await?;
+        if let Written::Done = &written {
+            self.ended(key, until).await;
+            let effects = state.conversation.forget(time.now);
+            self.tell(key, &effects);
+            self.publish(key, &effects);
+        }
+        Ok(written)
+    }
+
+    /// Writes `next` if `state` is still there. A `next` without a version deletes.
+    async fn write(
+        &self,
+        key: &ConversationKey,
+        state: &Seen,
+        next: &mut Seen,
+        rules: &Rules,
+        time: Time,
+        until: Instant,
+    ) -> Result<Written, StoreError> {
+        let bytes = match next.version {
+            Some(_) => next.to_bytes().map_err(|error| unwritable(&error))?,
+            None => Vec::new(),
+        };
+        next.weight = bytes.len();
+        let name = self.names.conversation(key);
+        let life = next.used.after(rules.ttl).after(AFTERLIFE).since(time.now).0.max(1);
+        // No more than Redis can add to its time.
+        let life = life.min(i64::MAX as u64 / 4).to_string();
+        let ours = if self.clock.is_some() { 0 } else { time.clock.0 }.to_string();
+        let tolerance = TOLERANCE.0.to_string();
+        let arguments = [
+            expected(state.version.as_ref()),
+            &bytes,
+            life.as_bytes(),
+            ours.as_bytes(),
+            tolerance.as_bytes(),
+        ];
+        let reply = self.ask(&self.scripts.write, &[&name], &arguments, until).await;
+        let reply = reply.inspect_err(|_| self.cache.forget(key))?;
+        match reply.number() {
+            Some(1) => Ok(Written::Done),
+            Some(0) => {
+                self.cache.forget(key);
+                Ok(Written::Newer(seen(reply.bytes())?))
+            }
+            Some(2) => Ok(Written::Again),
+            _ => Err(StoreError::Unavailable("redis answered something else")),
+        }
+    }
+
+    /// Asks a script, and learns the server's time from its reply.
+    pub(super) async fn ask(
+        &self,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        until: Instant,
+    ) -> Result<Reply, StoreError> {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        let (reply, sent, received) = self.link.run(script, keys, arguments, until).await?;
+        self.server_clock.observe(reply.now, sent.into_std(), received.into_std());
+        Ok(reply)
+    }
+
+    /// What time it is by the store's clock.
+    pub(super) fn now(&self) -> Millis {
+        match &self.clock {
+            Some(clock) => clock(),
+            None => self.server_clock.now(Instant::now().into_std()),
+        }
+    }
+
+    fn time_of(&self, state: &Seen) -> Time {
+        let clock = self.now();
+        Time { clock, now: clock.max(state.stamp) }
+    }
+
+    fn lives(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        next: Seen,
+        placed_until: Option<Millis>,
+        rules: &Rules,
+    ) {
+        let (used, stamp) = (next.used, next.stamp);
+        let known = self.look_again(key, &next, rules);
+        self.cache.put(key, next);
+        if let Some(until) = placed_until {
+            self.agenda.placed(key, until);
+        } else if known < used.after(rules.ttl) {
+            self.renew_place(key, used.max(stamp), rules);
+        }
+    }
+
+    /// Notes when it is worth a look. Gives until when its place is known to be held.
+    fn look_again(&self, key: &ConversationKey, state: &Seen, rules: &Rules) -> Millis {
+        if state.version.is_none() {
+            self.agenda.gone(key);
+            return Millis(0);
+        }
+        let expires = state.used.after(rules.ttl);
+        self.agenda.touch(key, state.conversation.due().map_or(expires, |due| due.min(expires)))
+    }
+
+    async fn ended(&self, key: &ConversationKey, until: Instant) {
+        self.cache.forget(key);
+        self.agenda.gone(key);
+        self.give_up_place(key, until).await;
+    }
+
+    fn tell(&self, key: &ConversationKey, effects: &Effects) {
+        if *effects != Effects::default() {
+            self.listener.committed(key, effects);
+        }
+    }
+
+    /// Tells the other replicas what to cut.
+    fn publish(self: &Arc<Self>, key: &ConversationKey, effects: &Effects) {
+        let Some(publish) = self.publish.get().filter(|_| !effects.cancel.is_empty()) else {
+            return;
+        };
+        let mut command = redis::cmd(publish);
+        command.arg(self.names.channel.as_str());
+        command.arg(push::write(self.origin, key, &effects.cancel));
+        let core = Arc::clone(self);
+        self.tasks.spawn(async move {
+            core.link.tell(&command, Instant::now() + core.budget).await;
+        });
+    }
+}
+
+/// After a lost race, for a moment: longer each time, and not as long as the others.
+async fn pause(tries: u32, until: Instant) -> Result<(), StoreError> {
+    if Instant::now() >= until {
+        return Err(StoreError::Unavailable("too many write to this conversation"));
+    }
+    if tries > 1 {
+        let most = 200_u64 << tries.min(8);
+        tokio::time::sleep(Duration::from_micros(rand::random_range(0..most))).await;
+    }
+    Ok(())
+}
+
+fn unwritable(error: &EncodingError) -> StoreError {
+    tracing::error!(%error, "a conversation cannot be encoded");
+    StoreError::Unavailable("the conversation cannot be encoded")
+}
+
+fn seen(bytes: &[u8]) -> Result<Seen, StoreError> {
+    Seen::from_bytes(bytes).map_err(|error| {
+        tracing::error!(%error, "a conversation in redis cannot be read");
+        match error {
+            EncodingError::Newer(_) => {
+                StoreError::Unavailable("a newer version of this program wrote the conversation")
+            }
+            EncodingError::Damaged(_) => StoreError::Unavailable("the conversation is damaged"),
+        }
+    })
+}
