@@ -89,7 +89,8 @@ export async function startRig() {
   try {
     gateway = await start(
       ["serve", "--upstream", `http://127.0.0.1:${upstreamPort}`,
-        "--listen", `127.0.0.1:${port}`, "--admin-listen", `127.0.0.1:${adminPort}`],
+        "--listen", `127.0.0.1:${port}`, "--admin-listen", `127.0.0.1:${adminPort}`,
+        "--store", "memory:"],
       port, scratch);
   } catch (error) {
     await stop(upstream);
