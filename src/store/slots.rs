@@ -260,11 +260,14 @@ impl<B: Backing> Slots<B> {
     /// Only this very `cell` leaves the map: another may have been put there under the same key.
     fn drop_slot(&self, key: &ConversationKey, cell: &Cell<B>, slot: &mut Slot<B::Place>) {
         slot.gone = true;
+        // While the count is held nobody makes this conversation anew: else a place that is free would be
+        // taken for full, and the new one's mark as active would be lost.
+        let count = self.counts.get_mut(&key.principal);
         if self.slots.remove_if(key, |_, kept| Arc::ptr_eq(kept, cell)).is_none() {
             return;
         }
         self.active.remove(key);
-        if let Some(mut count) = self.counts.get_mut(&key.principal) {
+        if let Some(mut count) = count {
             *count = count.saturating_sub(1);
         }
     }
