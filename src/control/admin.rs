@@ -8,6 +8,7 @@ use super::writes;
 use crate::policy;
 use crate::proxy::Gateway;
 use crate::proxy::exchange;
+use crate::proxy::identity::Principal;
 use crate::proxy::pool::UpBody;
 use axum::Router;
 use axum::body::Body;
@@ -101,14 +102,28 @@ pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
         .with_state(admin)
 }
 
-async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Response<Body> {
+async fn check(State(admin): State<Admin>, mut request: Request, next: Next) -> Response<Body> {
     match admin.token.allows(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let concerned = concerned(request.headers());
+            request.extensions_mut().insert(concerned);
+            next.run(request).await
+        }
         Err(status) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = status;
             response
         }
+    }
+}
+
+/// Whose conversation an operator means: the principal of these two headers, or else `anonymous`.
+fn concerned(headers: &HeaderMap) -> Principal {
+    let text =
+        |name: &str| headers.get(name).and_then(|it| std::str::from_utf8(it.as_bytes()).ok());
+    match text("x-tigertally-principal") {
+        Some(name) => Principal::named(name, text("x-tigertally-tenant")),
+        None => Principal::anonymous(),
     }
 }
 
@@ -126,9 +141,11 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
     let draining = admin.gateway.is_draining();
     let store = admin.gateway.store().ready().await.is_ok();
     let upstream = admin.upstream_answers().await;
-    let ready = store && upstream && !draining;
+    let identity = admin.gateway.settings().doorkeeper.is_ready();
+    let ready = store && upstream && identity && !draining;
     let body = json!({
-        "ready": ready, "store": store, "upstream": upstream, "draining": draining,
+        "ready": ready, "store": store, "upstream": upstream, "identity": identity,
+        "draining": draining,
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     exchange::json(status, body.to_string())

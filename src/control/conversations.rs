@@ -8,15 +8,16 @@ use super::question::{
 use super::{calls, record, writes};
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome};
 use crate::proxy::Gateway;
+use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::proxy::question::Content;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::router::Target;
 use crate::telemetry::Route;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use http::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -45,6 +46,7 @@ struct AdvanceBody {
 
 async fn advance(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -55,7 +57,7 @@ async fn advance(
         let key = idempotency_key(&request);
         let body: AdvanceBody = read_json(request, &settings.policy).await?.unwrap_or_default();
         check_generation(body.generation)?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let event = Advance {
             exchange: journal.exchange(),
             generation: body.generation,
@@ -90,6 +92,7 @@ struct ResultBody {
 
 async fn decide(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -100,7 +103,7 @@ async fn decide(
         let key = idempotency_key(&request);
         let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
         check_generation(Some(body.generation))?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
         match question.apply(Event::Decide(event)).await? {
             Outcome::Accepted { .. } => Ok((
@@ -160,6 +163,7 @@ async fn told(
 
 async fn read(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -167,7 +171,7 @@ async fn read(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let id = named(path)?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let known = question.conversation().await?;
         Ok((record::of(&id, known.as_ref(), |write| question.operation_key(write)), None))
     }
@@ -177,6 +181,7 @@ async fn read(
 
 async fn forget(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -184,7 +189,7 @@ async fn forget(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let id = named(path)?;
-        let removed = Question::new(&gateway, &settings.policy, &id)?.forget().await?;
+        let removed = Question::new(&gateway, &settings.policy, &principal, &id)?.forget().await?;
         Ok((json!({ "conversation": id, "forgotten": removed }), None))
     }
     .await;

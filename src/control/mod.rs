@@ -6,7 +6,6 @@
 pub mod admin;
 mod calls;
 pub mod conversations;
-mod moment;
 mod question;
 mod record;
 mod writes;

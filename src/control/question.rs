@@ -39,10 +39,11 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// About the conversation that the client calls `id`.
+    /// About the conversation that the principal calls `id`.
     pub(super) fn new(
         gateway: &'a Gateway,
         policy: &'a Policy,
+        principal: &Principal,
         id: &str,
     ) -> Result<Self, Box<Refusal>> {
         if !is_conversation_id(id) {
@@ -54,7 +55,7 @@ impl<'a> Question<'a> {
         if gateway.is_draining() {
             return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
         }
-        let key = conversation_key(gateway.store().digest_key(), &Principal::anonymous(), id);
+        let key = conversation_key(gateway.store().digest_key(), principal, id);
         Ok(Question { gateway, policy, key })
     }
 

@@ -66,6 +66,11 @@ impl Problems {
         (!problems.is_empty()).then_some(Problems(problems))
     }
 
+    /// The only one.
+    pub(super) fn one(problem: Problem) -> Self {
+        Problems(vec![problem])
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()

@@ -10,7 +10,7 @@ use super::clearance::{self, Clearance, Cleared};
 use super::forward;
 use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
-use super::identity::Principal;
+use super::identity::{Peer, Principal};
 use super::journal::Journal;
 use super::pool::UpBody;
 use super::refusal::Refusal;
@@ -23,7 +23,7 @@ use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, header, response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, response};
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,13 +32,17 @@ use std::sync::Arc;
 const LARGE_BODY: usize = 256 << 10;
 
 /// Serves the guarded route.
-pub(crate) async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn guarded(
+    gateway: Arc<Gateway>,
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
     let ran = tokio::select! {
         biased;
-        ran = run(&gateway, &settings, &mut journal, parts, body) => ran,
+        ran = run(&gateway, &settings, &mut journal, parts, body, &peer) => ran,
         // What was under way is ended by its guards.
         () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
     };
@@ -53,11 +57,16 @@ pub(crate) async fn unguarded(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     route: Route,
+    peer: Arc<Peer>,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, route, &parts.headers);
-    let begun = match take_place(&gateway, &mut journal) {
+    let opened = prove(&settings, &mut journal, &parts.headers, &peer)
+        .await
+        .and_then(|principal| check_unread(&principal, route))
+        .and_then(|()| take_place(&gateway, &mut journal));
+    let begun = match opened {
         Ok(()) => forward::pass(&gateway, &settings, parts, UpBody::Streamed(body)),
         Err(refusal) => {
             body::discard(body).await;
@@ -174,6 +183,51 @@ impl Going {
     }
 }
 
+/// Who sends this. Why somebody is a stranger goes to the log only.
+async fn prove(
+    settings: &Settings,
+    journal: &mut Journal,
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Result<Principal, Box<Refusal>> {
+    settings.doorkeeper.prove(headers, peer).await.map_err(|denied| {
+        journal.because(denied.reason);
+        denied.refusal
+    })
+}
+
+/// A path that is forwarded unread is closed to a principal whose models or tools are restricted: nobody
+/// could say what it asks for there.
+fn check_unread(principal: &Principal, route: Route) -> Result<(), Box<Refusal>> {
+    if route != Route::Pass || !principal.is_restricted() {
+        return Ok(());
+    }
+    let message =
+        "This route is forwarded unread, and this principal may use certain models or tools only.";
+    Err(Box::new(Refusal::plain(Code::RouteClosed, message)))
+}
+
+/// Asks who calls the control API: the request goes on with its principal, or is refused.
+pub(crate) async fn prove_caller(
+    gateway: &Arc<Gateway>,
+    mut request: Request<Incoming>,
+    peer: &Peer,
+) -> Result<Request<Incoming>, Response<Body>> {
+    let settings = gateway.settings();
+    let denied = match settings.doorkeeper.prove(request.headers(), peer).await {
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            return Ok(request);
+        }
+        Err(denied) => denied,
+    };
+    let (parts, body) = request.into_parts();
+    let mut journal = Journal::open(gateway, Route::Control, &parts.headers);
+    journal.because(denied.reason);
+    body::discard(body).await;
+    Err(refuse(&denied.refusal, &mut journal))
+}
+
 /// Takes a place among the exchanges in flight.
 fn take_place(gateway: &Gateway, journal: &mut Journal) -> Result<(), Box<Refusal>> {
     if gateway.is_draining() {
@@ -197,8 +251,15 @@ async fn run(
     journal: &mut Journal,
     parts: Parts,
     body: Incoming,
+    peer: &Peer,
 ) -> Result<Going, Box<Refusal>> {
-    let principal = Principal::anonymous();
+    let principal = match prove(settings, journal, &parts.headers, peer).await {
+        Ok(principal) => principal,
+        Err(refusal) => {
+            body::discard(body).await;
+            return Err(refusal);
+        }
+    };
     let checked = take_place(gateway, journal)
         .and_then(|()| body::check_media(&parts.headers))
         .and_then(|()| Standing::read(&parts.headers, &settings.policy));
@@ -212,7 +273,8 @@ async fn run(
     journal.stands(&standing);
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
-    let mut cleared = match clear(gateway, settings, &standing, journal.exchange(), &body).await {
+    let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);
+    let mut cleared = match clearance.await {
         Clearance::Cleared(cleared) => cleared,
         Clearance::Refused(refusal) => return Err(refusal),
         Clearance::Opaque(notes) => {
@@ -229,17 +291,18 @@ async fn clear(
     gateway: &Arc<Gateway>,
     settings: &Arc<Settings>,
     standing: &Standing,
+    principal: &Principal,
     exchange: ExchangeId,
     body: &Bytes,
 ) -> Clearance {
     if body.len() < LARGE_BODY {
-        return clearance::clear(gateway, settings, standing, exchange, body.clone());
+        return clearance::clear(gateway, settings, standing, principal, exchange, body.clone());
     }
     let (judge, settings) = (Arc::clone(gateway), Arc::clone(settings));
-    let (standing, body) = (standing.clone(), body.clone());
-    let judging = gateway
-        .tasks
-        .spawn_blocking(move || clearance::clear(&judge, &settings, &standing, exchange, body));
+    let (standing, principal, body) = (standing.clone(), principal.clone(), body.clone());
+    let judging = gateway.tasks.spawn_blocking(move || {
+        clearance::clear(&judge, &settings, &standing, &principal, exchange, body)
+    });
     judging.await.unwrap_or_else(|_| {
         let message = "This proxy is shutting down.";
         Clearance::Refused(Box::new(Refusal::plain(Code::Draining, message)))

@@ -6,6 +6,7 @@
 
 use super::abort::{self, Aborter};
 use super::flights::Flights;
+use super::identity::{self, Doorkeeper, KeySets};
 use super::pool::{self, HttpClient};
 use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
@@ -17,7 +18,7 @@ use crate::store::{ConversationKey, Store, StoreError};
 use crate::telemetry::{Metrics, StoreOp};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -42,14 +43,18 @@ pub struct Settings {
     pub closings: HashSet<String>,
     /// `authorization` for the upstream, when we hold its key.
     pub authorization: Option<HeaderValue>,
+    /// Clients' headers that never go up.
+    pub(crate) kept_back: Vec<HeaderName>,
+    /// Asks clients who they are.
+    pub(crate) doorkeeper: Doorkeeper,
 }
 
 impl Settings {
-    /// Derives them.
+    /// Derives them. `sets` keeps fetched key sets from one configuration to the next.
     ///
     /// # Errors
     /// When the upstream's key cannot stand in a header.
-    pub fn new(policy: Policy) -> Result<Self, StartError> {
+    pub(crate) fn new(policy: Policy, sets: &KeySets) -> Result<Self, StartError> {
         let notices = &policy.notices;
         let closings = [notices.timeout.clone(), notices.superseded.clone()]
             .into_iter()
@@ -65,7 +70,12 @@ impl Settings {
             }
         };
         let tool_rules = Arc::new(tool_rules(&policy).map_err(StartError::Tools)?);
-        Ok(Settings { policy, tool_rules, closings, authorization })
+        let doorkeeper = Doorkeeper::new(&policy.auth, sets);
+        let mut kept_back = doorkeeper.keeps_back();
+        if authorization.is_some() {
+            kept_back.extend(identity::credentials());
+        }
+        Ok(Settings { policy, tool_rules, closings, authorization, kept_back, doorkeeper })
     }
 
     /// How long the upstream may take.
@@ -143,6 +153,7 @@ pub enum StartError {
 /// One running proxy.
 pub struct Gateway {
     pub(crate) settings: ArcSwap<Settings>,
+    key_sets: KeySets,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) flights: Arc<Flights>,
@@ -172,9 +183,10 @@ impl Gateway {
         flights: Arc<Flights>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
-        let settings = Settings::new(policy)?;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
+        let key_sets = KeySets::new(tasks.clone(), runtime.clone());
+        let settings = Settings::new(policy, &key_sets)?;
         let client = pool::client(settings.policy.upstream.connect_timeout);
         let aborter = Arc::new(Aborter::new(
             client.clone(),
@@ -187,6 +199,7 @@ impl Gateway {
             Arc::new(Semaphore::new(settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS)));
         Ok(Arc::new(Gateway {
             settings: ArcSwap::from_pointee(settings),
+            key_sets,
             store,
             metrics,
             flights,
@@ -217,7 +230,7 @@ impl Gateway {
     /// When it cannot be used; then nothing changes.
     pub fn reload(&self, mut policy: Policy) -> Result<Vec<&'static str>, StartError> {
         let kept = policy.keep_fixed(&self.settings().policy);
-        let settings = Settings::new(policy)?;
+        let settings = Settings::new(policy, &self.key_sets)?;
         let target = settings.abort_target()?;
         self.metrics.set_tools(&settings.policy.tools);
         self.settings.store(Arc::new(settings));

@@ -10,6 +10,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,6 +31,7 @@ pub(crate) struct Journal {
     status: Option<StatusCode>,
     outcome: ExchangeOutcome,
     codes: Vec<&'static str>,
+    reason: Option<Cow<'static, str>>,
     began: Instant,
     read: Instant,
     sent: Option<Instant>,
@@ -61,6 +63,7 @@ impl Journal {
             status: None,
             outcome: ExchangeOutcome::ClientGone,
             codes: Vec::new(),
+            reason: None,
             began: now,
             read: now,
             sent: None,
@@ -159,6 +162,11 @@ impl Journal {
         };
     }
 
+    /// What only the operator is told of a refusal.
+    pub(crate) fn because(&mut self, reason: Cow<'static, str>) {
+        self.reason = Some(reason);
+    }
+
     /// How it ends when it is dropped now.
     pub(crate) fn ends(&mut self, outcome: ExchangeOutcome) {
         self.outcome = outcome;
@@ -203,6 +211,7 @@ impl Drop for Journal {
             outcome = self.outcome.as_str(),
             status = self.status.map(|status| status.as_u16()),
             codes = self.codes.join(","),
+            reason = self.reason.as_deref(),
             head_ms = ms(self.head),
             first_ms = ms(self.first_data),
             total_ms = ms(Some(now)),

@@ -31,6 +31,7 @@ pub(crate) mod journal;
 pub(crate) mod operation;
 mod outbox;
 pub(crate) mod pool;
+mod port;
 pub(crate) mod question;
 pub(crate) mod refusal;
 mod relay;
