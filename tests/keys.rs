@@ -84,6 +84,7 @@ async fn a_key_opens_until_it_is_removed_and_what_is_behind_never_sees_it() {
     upstream.will(json(ANSWER));
     assert_eq!(asked(&guard, Some(&third)).await.0, 200);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    upstream.will(json(ANSWER));
     while asked(&guard, Some(&third)).await != refused {
         assert!(std::time::Instant::now() < end, "it does not expire");
         upstream.will(json(ANSWER));

@@ -169,6 +169,8 @@ pub(crate) struct KeySet {
 struct Fetching {
     under_way: bool,
     began: Option<Instant>,
+    /// When a token with an unknown key id last started one.
+    asked: Option<Instant>,
     succeeded: Option<Instant>,
     failures: u32,
 }
@@ -214,13 +216,20 @@ impl KeySet {
         if fetching.under_way {
             return true;
         }
-        let pause = match (fetching.failures, cause) {
-            (0, Cause::Age) => Duration::ZERO,
-            (0, Cause::UnknownKey) => UNKNOWN_EVERY,
-            (failures, _) => (RETRY_AFTER * (1 << (failures - 1).min(6))).min(RETRY_AT_MOST),
+        let too_soon =
+            |last: Option<Instant>, pause: Duration| last.is_some_and(|at| at.elapsed() < pause);
+        let pause = match fetching.failures {
+            0 => Duration::ZERO,
+            failures => (RETRY_AFTER * (1 << (failures - 1).min(6))).min(RETRY_AT_MOST),
         };
-        if fetching.began.is_some_and(|began| began.elapsed() < pause) {
+        if too_soon(fetching.began, pause) {
             return false;
+        }
+        if cause == Cause::UnknownKey {
+            if too_soon(fetching.asked, UNKNOWN_EVERY) {
+                return false;
+            }
+            fetching.asked = Some(Instant::now());
         }
         fetching.under_way = true;
         fetching.began = Some(Instant::now());
