@@ -218,6 +218,12 @@ mod tests {
         let upstream = parse("tigertally scripted-upstream --listen 127.0.0.1:0 --script s.json");
         let Command::ScriptedUpstream { listen, script } = upstream else { panic!("upstream") };
         assert_eq!((listen.port(), script), (0, Some("s.json".into())));
+        let line =
+            "tigertally keys add --file k --name n --model a --model b --tool t --expires 9d";
+        let Command::Keys { command: KeysCommand::Add(new) } = parse(line) else { panic!("keys") };
+        assert_eq!((new.models.len(), new.tools.len(), new.tenant), (2, 1, None));
+        let remove = parse("tigertally keys remove --file k 3kQx");
+        assert!(matches!(remove, Command::Keys { command: KeysCommand::Remove { .. } }));
         let check = parse("tigertally config check f.toml");
         let Command::Config { command: ConfigCommand::Check { file } } = check else {
             panic!("check")

@@ -52,12 +52,16 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     let open = open_routes(&policy);
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;
+    let scheme = if policy.tls.is_some() { "https" } else { "http" };
+    let auth = policy.auth.mode();
     let store = policy.store.to_string();
     let running = start(policy).await?;
     let upstream = running.gateway().settings().policy.upstream.url.to_string();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         listen = %running.client_addr,
+        scheme,
+        auth,
         admin = %running.admin_addr,
         upstream,
         profile,

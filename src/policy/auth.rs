@@ -7,6 +7,8 @@
 pub mod jwt;
 pub mod keys;
 pub mod peers;
+#[cfg(test)]
+mod tests;
 
 use super::problem::Origin;
 use super::section::{Findings, Found, Section, text, words};

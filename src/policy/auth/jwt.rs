@@ -133,7 +133,7 @@ pub(super) fn resolve(
     findings: &Findings,
 ) -> Option<Jwt> {
     let keys = source(section, mode, findings);
-    let algorithms = algorithms(section, findings);
+    let (algorithms, place) = algorithms(section, mode, findings);
     let needed = |found: bool, key: &str, why: &str| {
         if !found {
             findings.tell(mode, "auth.mode", format!("\"jwt\" needs auth.{key}: {why}"));
@@ -157,9 +157,9 @@ pub(super) fn resolve(
     if let KeySource::File { keys, .. } = &keys {
         let fits =
             |algorithm: &Algorithm| keys.iter().any(|key| key.family() == algorithm.family());
-        if !algorithms.iter().any(fits) {
-            let message = "allows no algorithm that fits a key of auth.public_key_file";
-            findings.tell(mode, "auth.algorithms", message);
+        if !algorithms.is_empty() && !algorithms.iter().any(fits) {
+            let message = "allows none that fits a key of auth.public_key_file";
+            findings.tell(&place, "auth.algorithms", message);
         }
     }
     Some(Jwt {
@@ -172,10 +172,16 @@ pub(super) fn resolve(
     })
 }
 
-fn algorithms(section: &mut Section<'_>, findings: &Findings) -> Vec<Algorithm> {
+/// What is allowed, and where that is written.
+fn algorithms(
+    section: &mut Section<'_>,
+    mode: &Origin,
+    findings: &Findings,
+) -> (Vec<Algorithm>, Origin) {
     let Some(list) = section.filled_list("algorithms") else {
-        return vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
+        return (vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA], mode.clone());
     };
+    let place = list.first().map_or_else(|| mode.clone(), |first| first.origin.clone());
     let mut allowed = Vec::new();
     for name in list {
         if name.value.starts_with("HS") || name.value.eq_ignore_ascii_case("none") {
@@ -188,7 +194,7 @@ fn algorithms(section: &mut Section<'_>, findings: &Findings) -> Vec<Algorithm> 
         }
         allowed.extend(crate::policy::section::choose(&name, &ALGORITHMS, findings));
     }
-    allowed
+    (allowed, place)
 }
 
 fn source(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Option<KeySource> {

@@ -31,6 +31,8 @@ pub const PREFIX: &str = "tt_";
 /// Letters of ids and secrets.
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LETTERS: usize = 8;
+/// Longest id that is looked up: what a stranger sends is named in the log.
+const ID_AT_MOST: usize = 32;
 /// 43 of 62 letters are 256 bits.
 const SECRET_LETTERS: usize = 43;
 /// Longest name of a principal or a tenant, in bytes.
@@ -109,7 +111,8 @@ pub struct Grant {
 pub fn id_of(key: &str) -> Option<&str> {
     let (id, secret) = key.strip_prefix(PREFIX)?.split_once('_')?;
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    (plain(id) && plain(secret) && !id.is_empty() && secret.len() == SECRET_LETTERS).then_some(id)
+    let sized = (1..=ID_AT_MOST).contains(&id.len()) && secret.len() == SECRET_LETTERS;
+    (sized && plain(id) && plain(secret)).then_some(id)
 }
 
 impl Entry {
@@ -165,8 +168,9 @@ impl Entry {
             return None;
         }
         let id = id?;
-        if !id.value.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            findings.tell(&id.origin, &id.key, "must be letters and digits only");
+        let plain = id.value.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !plain || id.value.len() > ID_AT_MOST {
+            findings.tell(&id.origin, &id.key, "must be at most 32 letters and digits");
             return None;
         }
         let seal = Seal { salt: *salt?.as_bytes(), hash: hash? };
@@ -381,6 +385,7 @@ mod tests {
             String::new(),
             "sk-abc".to_owned(),
             format!("tt__{secret}"),
+            format!("tt_{}_{secret}", "x".repeat(33)),
             format!("tt_x1_{secret}a"),
             format!("tt_x1_{}_", &secret[1..]),
             format!("tt_x 1_{secret}"),
@@ -397,7 +402,7 @@ mod tests {
         let problems = KeyRing::parse(Path::new("k.toml"), text).unwrap_err();
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         for words in [
-            "k.toml:2: key.id: must be letters and digits only",
+            "k.toml:2: key.id: must be at most 32 letters and digits",
             "k.toml:4: key.salt: must be 64 hexadecimal digits",
             "k.toml:5: key.hash: must be 64 hexadecimal digits",
             "k.toml:6: key.id: is missing",
