@@ -1,7 +1,9 @@
 //! `auth.mode = "keys"`, from the command that makes a key to the answer that it opens.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[expect(dead_code, reason = "what other tests need")]
+mod program;
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;
 
@@ -171,4 +173,52 @@ async fn a_key_asks_for_its_models_and_is_proposed_its_tools_only() {
         .body(Full::new(Bytes::from("{}")))
         .unwrap();
     assert_eq!(send(&client(), request).await.status(), 403);
+}
+
+/// The built program: what its log says of strangers, and a key that comes while it runs.
+#[tokio::test]
+async fn the_log_tells_the_reason_and_never_a_key_and_hangup_takes_new_keys() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("keys.toml");
+    let key = add(&file, &["--name", "somebody", "--tenant", "somewhere"]);
+    let upstream = Upstream::start().await;
+    let env = [
+        ("TIGERTALLY_AUTH__MODE", "keys"),
+        ("TIGERTALLY_AUTH__KEYS_FILE", file.to_str().unwrap()),
+        ("NO_COLOR", "1"),
+    ];
+    let status = async |url: &str, path: &str, key: &str| {
+        let request = Request::get(format!("{url}{path}"))
+            .header("authorization", format!("Bearer {key}"))
+            .body(Full::new(Bytes::new()))
+            .unwrap();
+        client().request(request).await.map(|answer| answer.status().as_u16()).unwrap_or(0)
+    };
+    let answers = async |url: &str| status(url, "/health", "").await == 200;
+    let url = format!("http://{}", upstream.addr);
+    let program = program::Program::start(&url, &env, answers).await;
+    assert_eq!(status(&program.url, "/v1/models", &key).await, 200);
+    let mut wrong = key.clone();
+    wrong.replace_range(key.len() - 1.., if key.ends_with('a') { "b" } else { "a" });
+    assert_eq!(status(&program.url, "/v1/models", &wrong).await, 401);
+    let new = add(&file, &["--name", "other"]);
+    assert_eq!(status(&program.url, "/v1/models", &new).await, 401);
+    let hangup = Command::new("kill").args(["-s", "HUP", &program.id().to_string()]).status();
+    assert!(hangup.unwrap().success());
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while status(&program.url, "/v1/models", &new).await != 200 {
+        assert!(std::time::Instant::now() < end, "{}", program.log());
+    }
+    let log = program.log();
+    for words in [
+        "scheme=\"http\" auth=\"keys\"",
+        &format!("reason=\"not the key with the id {}\"", id(&key)),
+        &format!("reason=\"no key has the id {}\"", id(&new)),
+    ] {
+        assert!(log.contains(words), "{words}\n{log}");
+    }
+    for secret in [&key, &wrong, &new] {
+        assert!(!log.contains(secret.rsplit('_').next().unwrap()), "{log}");
+    }
+    assert!(!log.contains("somebody") && !log.contains("somewhere"), "{log}");
 }

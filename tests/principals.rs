@@ -1,6 +1,6 @@
 //! Two principals never touch each other, however alike what they send is.
 
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;

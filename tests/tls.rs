@@ -1,6 +1,6 @@
 //! TLS on the client port: who gets in, with which certificate, and how a renewed one is taken.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;

@@ -7,6 +7,7 @@ use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};
 use super::body;
 use super::clearance::{self, Clearance, Cleared};
+use super::entrance::{check_unread, prove};
 use super::forward;
 use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
@@ -23,7 +24,7 @@ use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, response};
+use http::{HeaderValue, Request, Response, StatusCode, header, response};
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -181,51 +182,6 @@ impl Going {
         };
         Response::from_parts(self.head, body)
     }
-}
-
-/// Who sends this. Why somebody is a stranger goes to the log only.
-async fn prove(
-    settings: &Settings,
-    journal: &mut Journal,
-    headers: &HeaderMap,
-    peer: &Peer,
-) -> Result<Principal, Box<Refusal>> {
-    settings.doorkeeper.prove(headers, peer).await.map_err(|denied| {
-        journal.because(denied.reason);
-        denied.refusal
-    })
-}
-
-/// A path that is forwarded unread is closed to a principal whose models or tools are restricted: nobody
-/// could say what it asks for there.
-fn check_unread(principal: &Principal, route: Route) -> Result<(), Box<Refusal>> {
-    if route != Route::Pass || !principal.is_restricted() {
-        return Ok(());
-    }
-    let message =
-        "This route is forwarded unread, and this principal may use certain models or tools only.";
-    Err(Box::new(Refusal::plain(Code::RouteClosed, message)))
-}
-
-/// Asks who calls the control API: the request goes on with its principal, or is refused.
-pub(crate) async fn prove_caller(
-    gateway: &Arc<Gateway>,
-    mut request: Request<Incoming>,
-    peer: &Peer,
-) -> Result<Request<Incoming>, Response<Body>> {
-    let settings = gateway.settings();
-    let denied = match settings.doorkeeper.prove(request.headers(), peer).await {
-        Ok(principal) => {
-            request.extensions_mut().insert(principal);
-            return Ok(request);
-        }
-        Err(denied) => denied,
-    };
-    let (parts, body) = request.into_parts();
-    let mut journal = Journal::open(gateway, Route::Control, &parts.headers);
-    journal.because(denied.reason);
-    body::discard(body).await;
-    Err(refuse(&denied.refusal, &mut journal))
 }
 
 /// Takes a place among the exchanges in flight.

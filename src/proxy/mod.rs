@@ -19,6 +19,7 @@ mod admission;
 mod answer;
 pub(crate) mod body;
 mod clearance;
+mod entrance;
 pub(crate) mod exchange;
 mod flight;
 mod flights;

@@ -4,6 +4,7 @@
 //! a connection that is still open gets 503 `draining`; when the last exchange has ended, after
 //! `limits.drain_timeout`, or on a second signal, what is left is told `draining` and the connections close.
 
+use super::entrance;
 use super::exchange;
 use super::flight;
 use super::flights::Flights;
@@ -250,7 +251,7 @@ impl Service<Request<Incoming>> for Front {
             Target::Control => {
                 let control = self.control.clone();
                 Box::pin(async move {
-                    match exchange::prove_caller(&gateway, request, &peer).await {
+                    match entrance::prove_caller(&gateway, request, &peer).await {
                         Ok(request) => control.oneshot(request.map(Body::new)).await,
                         Err(refused) => Ok(refused),
                     }

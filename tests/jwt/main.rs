@@ -1,6 +1,6 @@
 //! `auth.mode = "jwt"`: whose tokens open, whose never do, and how new keys of the issuer are learned.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod issuer;
 #[expect(dead_code, reason = "what other tests need")]
