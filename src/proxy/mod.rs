@@ -1,12 +1,14 @@
 //! The only place that awaits both ends: client port, exchange, stream relay, upstream.
 //!
 //! ```text
-//!  server → router → exchange ─ body ─ clearance (Cleared) ─ admission (Passage) ─ forward ─► upstream
-//!                        ▲                                                                       │
-//!     client ◄── answer / relay ◄── release (Judged → Released) ◄────────────────────────────────┘
+//!  server ─ port ─ router ─► exchange ─ entrance (Principal) ─ body ─ clearance (Cleared)
+//!                                                                          │
+//!                                    upstream ◄─ forward ─ admission (Passage)
+//!                                       │
+//!     client ◄── answer / relay ◄── release (Judged → Released)
 //! ```
 //!
-//! Privileged steps take proofs that only the rule can make: `clearance::Cleared` and
+//! Privileged steps take proofs that only the rule can make: `identity::Principal`, `clearance::Cleared` and
 //! `admission::Passage` to go up, `release::Released` to let calls down. Whatever ends early (a client
 //! that leaves, a refusal, a panic) is ended by guards: `upstream::Upcall` aborts the upstream's work,
 //! `flight::Flight` tells the ledger, `journal::Journal` writes the record.

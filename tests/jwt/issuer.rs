@@ -1,5 +1,6 @@
 //! An issuer of tokens: its keys, its key set on a real socket, and every kind of token it or a forger makes.
 
+use axum::serve::Listener;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
@@ -7,12 +8,16 @@ use ring::rand::SystemRandom;
 use ring::signature::{
     self, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair,
 };
+use rustls::ServerConfig;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 pub(crate) const ISSUER: &str = "https://issuer.example/";
 pub(crate) const AUDIENCE: &str = "tigertally";
@@ -125,6 +130,30 @@ pub(crate) fn claims(user: &str) -> Value {
     })
 }
 
+/// A port that speaks TLS; who cannot is let go.
+struct Secure {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for Secure {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, from) = self.listener.accept().await.unwrap();
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, from);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
 /// Serves a key set.
 pub(crate) struct Issuer {
     pub(crate) addr: SocketAddr,
@@ -135,11 +164,22 @@ pub(crate) struct Issuer {
 
 impl Issuer {
     pub(crate) async fn start(keys: &[&Signer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        Self::on(listener, addr, keys)
+    }
+
+    /// The same by HTTPS, with that certificate.
+    pub(crate) async fn start_secure(keys: &[&Signer], config: ServerConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        Self::on(Secure { listener, acceptor: Arc::new(config).into() }, addr, keys)
+    }
+
+    fn on(listener: impl Listener<Addr = SocketAddr>, addr: SocketAddr, keys: &[&Signer]) -> Self {
         let reply = Arc::new(Mutex::new((200, set(keys))));
         let fetches = Arc::new(AtomicUsize::new(0));
         let gate = watch::Sender::new(true);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
         let (told, counted, opened) = (Arc::clone(&reply), Arc::clone(&fetches), gate.subscribe());
         let answer = move || {
             let (told, counted, mut opened) =

@@ -14,6 +14,7 @@ use http_body_util::Full;
 use issuer::{AUDIENCE, ISSUER, Issuer, Signer, claims};
 use rig::{HttpClient, Upstream, client, error, guard, policy, send, text, within};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tigertally::policy::{FlagOverrides, Policy, Sources, load};
 use tigertally::proxy::Running;
@@ -196,4 +197,38 @@ async fn a_public_key_file_does_without_an_issuer_on_the_network() {
     assert_eq!(asked(&client, &guard, &signer.good("a")).await.0, 401, "no list of models");
     known["org"] = json!({});
     assert_eq!(asked(&client, &guard, &signer.token(&signer.header(), &known)).await.0, 401);
+}
+
+#[tokio::test]
+async fn the_issuers_own_certificate_is_checked_by_the_authority_that_is_named() {
+    let key = || rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(params, key()).unwrap();
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let own = key();
+    let certificate = params.signed_by(&own, &authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            rustls::pki_types::PrivatePkcs8KeyDer::from(own.serialize_der()).into(),
+        )
+        .unwrap();
+    let signer = Signer::ec("k");
+    let issuer = Issuer::start_secure(&[&signer], config).await;
+    let url = format!("https://{}/jwks", issuer.addr);
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("ca.pem");
+    std::fs::write(&file, authority.pem()).unwrap();
+    let upstream = Upstream::start().await;
+    let wary = guard(with(&upstream, &[("JWKS_URL", &url)])).await;
+    let settings = [("JWKS_URL", &*url), ("JWKS_CA_FILE", file.to_str().unwrap())];
+    let trusting = guard(with(&upstream, &settings)).await;
+    let client = client();
+    assert_eq!(asked(&client, &wary, &signer.good("a")).await.0, 503);
+    assert_eq!(asked(&client, &trusting, &signer.good("a")).await.0, 200);
 }
