@@ -220,4 +220,17 @@ mod tests {
         assert_eq!(asked(&token, "guard.example", None, Some("wrong")), 401);
         assert_eq!(asked(&token, "guard.example", None, Some("secret")), 200);
     }
+
+    #[test]
+    fn an_operator_names_the_principal_whose_conversation_is_meant() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(concerned(&headers), Principal::anonymous());
+        headers.insert("x-tigertally-tenant", HeaderValue::from_static("t"));
+        assert_eq!(concerned(&headers), Principal::anonymous());
+        headers
+            .insert("x-tigertally-principal", HeaderValue::from_bytes("süß".as_bytes()).unwrap());
+        assert_eq!(concerned(&headers), Principal::named("süß", Some("t")));
+        headers.remove("x-tigertally-tenant");
+        assert_eq!(concerned(&headers), Principal::named("süß", None));
+    }
 }
