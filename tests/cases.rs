@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[expect(dead_code, reason = "what the tests of the article need")]
 mod gateway;
 #[expect(dead_code, reason = "what the soak needs")]
 mod program;

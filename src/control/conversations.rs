@@ -5,7 +5,8 @@ use super::question::{
     Asked, Named, Question, answer, check_generation, named, no_body, read_json, refused,
     unexpected,
 };
-use super::{calls, record, writes};
+use super::{calls, openapi, record, writes};
+use crate::guard::fault::Code;
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome};
 use crate::proxy::Gateway;
 use crate::proxy::journal::Journal;
@@ -21,6 +22,7 @@ use http::Response;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The routes under `/guard/v1/`.
@@ -32,6 +34,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .route(calls::START, post(calls::start))
         .route(writes::RESOLVE, post(writes::resolve))
         .route(base, get(read).delete(forget))
+        .route(openapi::PATH, get(openapi::document))
         .fallback(closed)
         .method_not_allowed_fallback(closed)
         .with_state(Arc::clone(gateway))
@@ -100,6 +103,7 @@ async fn decide(
         let key = idempotency_key(&request);
         let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
         check_generation(Some(body.generation))?;
+        check_content(&body.content)?;
         let question = Question::new(&gateway, &settings.policy, &id)?;
         let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
         match question.apply(Event::Decide(event)).await? {
@@ -120,6 +124,22 @@ async fn decide(
     }
     .await;
     answer(asked, &mut journal)
+}
+
+/// A tool message's content is a text or a list of parts. Anything else would be accepted here and then be
+/// refused by the model's server, when the call has its one final result already.
+fn check_content(content: &RawValue) -> Result<(), Box<Refusal>> {
+    let text = content.get();
+    let sound = match text.as_bytes().first() {
+        Some(b'"') => true,
+        Some(b'[') => serde_json::from_str::<Vec<HashMap<&str, &RawValue>>>(text).is_ok(),
+        _ => false,
+    };
+    if sound {
+        return Ok(());
+    }
+    let message = "The content must be what a tool message may carry: a string or a list of parts.";
+    Err(Box::new(Refusal::at(Code::BodyInvalid, "content", message)))
 }
 
 fn idempotency_key(request: &Request) -> Option<Vec<u8>> {

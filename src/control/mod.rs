@@ -7,6 +7,7 @@ pub mod admin;
 mod calls;
 pub mod conversations;
 mod moment;
+mod openapi;
 mod question;
 mod record;
 mod writes;

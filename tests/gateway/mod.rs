@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -68,6 +69,26 @@ pub(crate) struct Upstream {
 struct State {
     reply: Reply,
     bodies: Vec<Bytes>,
+    hold: Option<Hold>,
+}
+
+/// Keeps the next chat request waiting for its answer.
+#[derive(Clone, Default)]
+pub(crate) struct Hold {
+    reached: Arc<Notify>,
+    released: Arc<Notify>,
+}
+
+impl Hold {
+    /// Waits until a request is held.
+    pub(crate) async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    /// Lets it have its answer.
+    pub(crate) fn release(&self) {
+        self.released.notify_one();
+    }
 }
 
 impl Upstream {
@@ -78,12 +99,18 @@ impl Upstream {
         let seen = Arc::clone(&state);
         let chat = move |body: Body| async move {
             let body = body.collect().await.unwrap().to_bytes();
-            let mut state = seen.lock();
-            state.bodies.push(body);
-            let mut response =
-                Response::new(Body::new(Segments(state.reply.segments.clone().into())));
-            *response.status_mut() = StatusCode::from_u16(state.reply.status).unwrap();
-            let content_type = state.reply.content_type.parse().unwrap();
+            let (reply, hold) = {
+                let mut state = seen.lock();
+                state.bodies.push(body);
+                (state.reply.clone(), state.hold.take())
+            };
+            if let Some(hold) = hold {
+                hold.reached.notify_one();
+                hold.released.notified().await;
+            }
+            let mut response = Response::new(Body::new(Segments(reply.segments.into())));
+            *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
+            let content_type = reply.content_type.parse().unwrap();
             response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
             response
         };
@@ -98,6 +125,10 @@ impl Upstream {
 
     pub(crate) fn reply_with(&self, reply: Reply) {
         self.state.lock().reply = reply;
+    }
+
+    pub(crate) fn hold(&self) -> Hold {
+        self.state.lock().hold.insert(Hold::default()).clone()
     }
 
     pub(crate) fn reply(&self) -> Reply {
@@ -160,6 +191,24 @@ impl Gateway {
         // A body that breaks off is an answer, too: an empty one, which no check here takes.
         let body = answer.bytes().await.unwrap_or_default();
         Answer { status, headers, body }
+    }
+}
+
+impl Gateway {
+    /// Asks the control API about a conversation.
+    pub(crate) async fn control(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let method = method.parse().unwrap();
+        let url = format!("{}/guard/v1/conversations/{path}", self.program.url);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.client.request(method, url).body(body).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap())
+    }
+
+    /// The metrics as text.
+    pub(crate) async fn metrics(&self) -> String {
+        let url = format!("{}/metrics", self.program.admin);
+        self.client.get(url).send().await.unwrap().text().await.unwrap()
     }
 }
 
