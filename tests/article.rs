@@ -437,7 +437,7 @@ async fn a_late_success_does_not_overwrite_the_timeout() {
     let answer = world.exchange(1, &answered(&A, TIMEOUT), text()).await;
     assert_eq!(answer.status, 200, "the notice goes in its place: {answer}");
     let metrics = world.gateway.metrics().await;
-    let once = r#"tigertally_results_total{verdict="timed_out"} 1"#;
+    let once = r#"tigertally_calls_total{tool="get_order_status",verdict="timed_out"} 1"#;
     assert!(metrics.lines().any(|line| line == once), "{metrics}");
 }
 
@@ -492,6 +492,10 @@ async fn matrix_a_tool_call_id_is_no_business_idempotency_key() {
     let record = world.record().await;
     assert_eq!(record["calls"][1]["tool_call_id"], "call_refund_b");
     assert_eq!(record["calls"][1]["operation_key"], first, "another id, and the same write");
+    world.control("POST", "c/generation", json!({ "generation": 2 })).await;
+    let settle = format!("c/writes/{}", first.as_str().unwrap());
+    let (status, _) = world.control("POST", &settle, json!({ "outcome": "not_applied" })).await;
+    assert_eq!(status, 200);
     world.proposed(2, &REFUND).await;
     let record = world.record().await;
     let last = record["calls"].as_array().unwrap().last().unwrap();

@@ -4,6 +4,7 @@
 //! [`start`] puts the whole product together: the proxy with both of them.
 
 pub mod admin;
+mod body;
 mod calls;
 pub mod conversations;
 mod moment;
