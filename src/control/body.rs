@@ -74,7 +74,7 @@ fn refused(error: &serde_json::Error, path: &str) -> Box<Refusal> {
     if let Some(key) = key_after("duplicate field `") {
         return invalid(&key, format!("The body has \"{key}\" twice."));
     }
-    if error.is_data() && !path.is_empty() && path != "." && path != "?" {
+    if error.is_data() && path.starts_with(|first: char| first.is_ascii_alphabetic()) {
         let path: String = path.chars().take(64).collect();
         return invalid(&path, format!("\"{path}\" is not of the kind that this call takes."));
     }
@@ -143,9 +143,15 @@ pub(super) fn generation(number: Whole) -> Result<u64, Box<Refusal>> {
     )))
 }
 
-/// The number of an attempt; one that nobody can have started is no attempt.
-pub(super) fn attempt(number: Option<Whole>) -> Option<u32> {
-    number.map(|number| u32::try_from(number.0).unwrap_or(u32::MAX))
+/// The number of an attempt. One that is beyond all that were ever started is the ledger's to refuse.
+pub(super) fn attempt(number: Option<Whole>) -> Result<Option<u32>, Box<Refusal>> {
+    match number {
+        Some(Whole(number)) if number > MAX_GENERATION => {
+            let message = "\"attempt\" must be a whole number from 0 to 2^53-1.";
+            Err(invalid("attempt", message.to_owned()))
+        }
+        number => Ok(number.map(|number| u32::try_from(number.0).unwrap_or(u32::MAX))),
+    }
 }
 
 #[cfg(test)]
@@ -195,13 +201,16 @@ mod tests {
             let mut parser = serde_json::Deserializer::from_str(text);
             let read = serde_path_to_error::deserialize::<_, Asked>(&mut parser);
             let error = match read {
-                Ok(_) => refused(&parser.end().unwrap_err(), ""),
+                Ok(Asked { generation }) => {
+                    assert_eq!(generation, Whole(1));
+                    refused(&parser.end().unwrap_err(), "")
+                }
                 Err(error) => {
                     let path = error.path().to_string();
                     refused(&error.into_inner(), &path)
                 }
             };
-            let told = String::from_utf8(error.body()).unwrap();
+            let told = String::from_utf8(error.body().to_vec()).unwrap();
             assert!(told.contains(words), "{text}: {told}");
             assert!(
                 told.contains(&format!(

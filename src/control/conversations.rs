@@ -19,7 +19,6 @@ use http::Response;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The routes under `/guard/v1/`.
@@ -130,7 +129,8 @@ fn check_content(content: &RawValue) -> Result<(), Box<Refusal>> {
     let text = content.get();
     let sound = match text.as_bytes().first() {
         Some(b'"') => true,
-        Some(b'[') => serde_json::from_str::<Vec<HashMap<&str, &RawValue>>>(text).is_ok(),
+        Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(text)
+            .is_ok_and(|parts| parts.iter().all(|part| part.get().starts_with('{'))),
         _ => false,
     };
     if sound {
@@ -171,7 +171,7 @@ async fn told(
         result: content.result,
         closing: content.closing,
         echoes: content.echoes,
-        attempt: body::attempt(body.attempt),
+        attempt: body::attempt(body.attempt)?,
         idempotency: question.digest_of(idempotency),
     })
 }
