@@ -25,6 +25,18 @@ pub enum Limit {
     Time,
 }
 
+impl Limit {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Limit::ModelCalls => "model_calls",
+            Limit::Attempts => "attempts",
+            Limit::Time => "deadline",
+        }
+    }
+}
+
 /// The task of a lane's current generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Task {
@@ -55,6 +67,10 @@ pub struct Task {
     /// Whether its last exchange came to nothing.
     #[n(8)]
     pub failed: bool,
+    /// When the generation began, whatever was asked of it since.
+    #[n(9)]
+    #[cbor(default)]
+    pub began: Millis,
 }
 
 impl Task {
@@ -71,6 +87,7 @@ impl Task {
             exhausted_by: None,
             counted: false,
             failed: false,
+            began: now,
         }
     }
 }

@@ -17,6 +17,7 @@ use super::link::Link;
 use super::names::Names;
 use super::push;
 use super::script::{Reply, Script, Scripts, expected};
+use super::watch::Wanted;
 use crate::ledger::Conversation;
 use crate::ledger::event::{Effects, Event, Millis, Transition};
 use crate::ledger::rules::Rules;
@@ -46,6 +47,7 @@ pub(super) struct Core {
     pub(super) clock: Option<Clock>,
     pub(super) cache: Cache,
     pub(super) agenda: Agenda,
+    pub(super) wanted: Wanted,
     pub(super) turns: Turns,
     pub(super) listener: Arc<dyn Listener>,
     pub(super) origin: u64,
@@ -174,12 +176,22 @@ impl Core {
             conversation: Arc::new(next),
             weight: 0,
         };
-        Ok(match self.write(key, &state, &mut next, rules, time, until).await? {
+        let conversation = Arc::clone(&next.conversation);
+        let (listed, written) = tokio::join!(
+            self.list_deadline(key, &conversation, rules),
+            self.write(key, &state, &mut next, rules, time, until),
+        );
+        Ok(match written? {
             Written::Done => {
                 if is_empty {
                     self.ended(key, until).await;
                 } else {
                     self.lives(key, next, placed_until, rules);
+                }
+                if let Some(at) = listed
+                    && self.agenda.listed(key, Some(at), now)
+                {
+                    self.relist(key);
                 }
                 self.tell(key, &transition.effects);
                 self.publish(key, &transition.effects);
@@ -207,7 +219,7 @@ impl Core {
             pause(tries, until).await?;
         }
         self.cache.forget(&key);
-        self.agenda.gone(&key);
+        self.gone(&key);
         Ok(false)
     }
 
@@ -327,19 +339,44 @@ impl Core {
     }
 
     /// Notes when it is worth a look. Gives until when its place is known to be held.
-    fn look_again(&self, key: &ConversationKey, state: &Seen, rules: &Rules) -> Millis {
+    fn look_again(self: &Arc<Self>, key: &ConversationKey, state: &Seen, rules: &Rules) -> Millis {
         if state.version.is_none() {
-            self.agenda.gone(key);
+            self.gone(key);
             return Millis(0);
         }
         let expires = state.used.after(rules.ttl);
-        self.agenda.touch(key, state.conversation.due().map_or(expires, |due| due.min(expires)))
+        let touched = self.agenda.touch(key, state.conversation.due(), expires, self.now());
+        if touched.relist {
+            self.relist(key);
+        }
+        touched.placed_until
     }
 
-    async fn ended(&self, key: &ConversationKey, until: Instant) {
+    /// A new deadline is listed for the other replicas before anybody is told of it. Gives when, if it is.
+    async fn list_deadline(
+        &self,
+        key: &ConversationKey,
+        next: &Conversation,
+        rules: &Rules,
+    ) -> Option<Millis> {
+        let due = next.due()?;
+        next.deadline(rules)?;
+        if self.agenda.is_listed(key, due, self.now()) {
+            return None;
+        }
+        self.list_now(key, due).await
+    }
+
+    async fn ended(self: &Arc<Self>, key: &ConversationKey, until: Instant) {
         self.cache.forget(key);
-        self.agenda.gone(key);
+        self.gone(key);
         self.give_up_place(key, until).await;
+    }
+
+    fn gone(self: &Arc<Self>, key: &ConversationKey) {
+        if self.agenda.gone(key) {
+            self.relist(key);
+        }
     }
 
     fn tell(&self, key: &ConversationKey, effects: &Effects) {

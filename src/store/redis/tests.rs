@@ -316,6 +316,7 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
         "+zscore",
         "+zcard",
         "+zremrangebyscore",
+        "+zrangebyscore",
         "+pexpire",
         "+pttl",
         "+publish",
