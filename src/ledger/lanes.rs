@@ -67,10 +67,10 @@ pub struct Task {
     /// Whether its last exchange came to nothing.
     #[n(8)]
     pub failed: bool,
-    /// When the generation began, whatever was asked of it since.
+    /// When the generation began, if its time ran anew since.
     #[n(9)]
     #[cbor(default)]
-    pub began: Millis,
+    began: Option<Millis>,
 }
 
 impl Task {
@@ -87,8 +87,22 @@ impl Task {
             exhausted_by: None,
             counted: false,
             failed: false,
-            began: now,
+            began: None,
         }
+    }
+
+    /// When the generation began, whatever was asked of it since.
+    #[must_use]
+    pub fn began(&self) -> Millis {
+        self.began.unwrap_or(self.started)
+    }
+
+    /// It is under way, from now on: its time runs anew.
+    pub fn restart(&mut self, now: Millis) {
+        self.ended = None;
+        self.limit = None;
+        self.began = self.began.or(Some(self.started).filter(|started| *started != now));
+        self.started = now;
     }
 }
 

@@ -120,7 +120,7 @@ impl Conversation {
     /// Faults of a response that proposes a write anew while its outcome is unknown, or when it took
     /// effect in this very task.
     pub(super) fn barred_writes(&self, settle: &Settle, lane: u32) -> Vec<Fault> {
-        let began = self.lanes.get(lane).map_or(Millis(0), |lane| lane.task.began);
+        let began = self.lanes.get(lane).map_or(Millis(0), |lane| lane.task.began());
         let mut faults = Vec::new();
         for one in &settle.alternatives {
             for (at, call) in one.calls.iter().enumerate().filter(|(_, call)| call.write) {

@@ -338,11 +338,7 @@ impl Store for RedisStore {
                     return Err(error);
                 }
             }
-            if let Err(error) = self.core.look_after_others(rules).await {
-                // Rights that an older deployment was not given, perhaps: everything else goes on.
-                tracing::debug!(%error, "what other replicas left cannot be looked at");
-            }
-            Ok(())
+            self.core.look_after_others(rules).await
         })
     }
 

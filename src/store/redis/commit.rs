@@ -183,15 +183,14 @@ impl Core {
         );
         Ok(match written? {
             Written::Done => {
+                if listed.is_some() {
+                    // When it is not in the agenda yet, it is listed once more.
+                    let _ = self.agenda.listed(key, listed, now);
+                }
                 if is_empty {
                     self.ended(key, until).await;
                 } else {
                     self.lives(key, next, placed_until, rules);
-                }
-                if let Some(at) = listed
-                    && self.agenda.listed(key, Some(at), now)
-                {
-                    self.relist(key);
                 }
                 self.tell(key, &transition.effects);
                 self.publish(key, &transition.effects);
