@@ -17,6 +17,7 @@ mod generations;
 mod history;
 mod lanes;
 mod merged;
+mod notices;
 mod observe;
 mod repeats;
 mod results;

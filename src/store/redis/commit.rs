@@ -337,45 +337,10 @@ impl Core {
         }
     }
 
-    /// Notes when it is worth a look. Gives until when its place is known to be held.
-    fn look_again(self: &Arc<Self>, key: &ConversationKey, state: &Seen, rules: &Rules) -> Millis {
-        if state.version.is_none() {
-            self.gone(key);
-            return Millis(0);
-        }
-        let expires = state.used.after(rules.ttl);
-        let touched = self.agenda.touch(key, state.conversation.due(), expires, self.now());
-        if touched.relist {
-            self.relist(key);
-        }
-        touched.placed_until
-    }
-
-    /// A new deadline is listed for the other replicas before anybody is told of it. Gives when, if it is.
-    async fn list_deadline(
-        &self,
-        key: &ConversationKey,
-        next: &Conversation,
-        rules: &Rules,
-    ) -> Option<Millis> {
-        let due = next.due()?;
-        next.deadline(rules)?;
-        if self.agenda.is_listed(key, due, self.now()) {
-            return None;
-        }
-        self.list_now(key, due).await
-    }
-
     async fn ended(self: &Arc<Self>, key: &ConversationKey, until: Instant) {
         self.cache.forget(key);
         self.gone(key);
         self.give_up_place(key, until).await;
-    }
-
-    fn gone(self: &Arc<Self>, key: &ConversationKey) {
-        if self.agenda.gone(key) {
-            self.relist(key);
-        }
     }
 
     fn tell(&self, key: &ConversationKey, effects: &Effects) {

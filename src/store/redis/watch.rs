@@ -17,6 +17,8 @@
 
 use super::agenda::{flat, unflat};
 use super::commit::Core;
+use super::frame::Seen;
+use crate::ledger::Conversation;
 use crate::ledger::event::{Event, Millis};
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, StoreError};
@@ -93,6 +95,25 @@ pub(super) fn list_of(key: &ConversationKey) -> u8 {
 }
 
 impl Core {
+    /// Notes when it is worth a look. Gives until when its place is known to be held.
+    pub(super) fn look_again(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        state: &Seen,
+        rules: &Rules,
+    ) -> Millis {
+        if state.version.is_none() {
+            self.gone(key);
+            return Millis(0);
+        }
+        let expires = state.used.after(rules.ttl);
+        let touched = self.agenda.touch(key, state.conversation.due(), expires, self.now());
+        if touched.relist {
+            self.relist(key);
+        }
+        touched.placed_until
+    }
+
     /// The entry of that conversation is not what it should be: it is written in a moment.
     pub(super) fn relist(self: &Arc<Self>, key: &ConversationKey) {
         if !self.wanted.add(key) {
@@ -124,10 +145,27 @@ impl Core {
         }
     }
 
-    /// Lists a deadline now. Gives when, if it is listed.
-    pub(super) async fn list_now(&self, key: &ConversationKey, at: Millis) -> Option<Millis> {
-        let written = self.list(list_of(key), [(key, Some(at))].into_iter()).await;
-        written.is_ok().then_some(at)
+    /// A new deadline is listed for the other replicas before anybody is told of it. Gives when, if it is.
+    pub(super) async fn list_deadline(
+        &self,
+        key: &ConversationKey,
+        next: &Conversation,
+        rules: &Rules,
+    ) -> Option<Millis> {
+        let due = next.due()?;
+        next.deadline(rules)?;
+        if self.agenda.is_listed(key, due, self.now()) {
+            return None;
+        }
+        let written = self.list(list_of(key), [(key, Some(due))].into_iter()).await;
+        written.is_ok().then_some(due)
+    }
+
+    /// The conversation is gone, and so is what falls due there.
+    pub(super) fn gone(self: &Arc<Self>, key: &ConversationKey) {
+        if self.agenda.gone(key) {
+            self.relist(key);
+        }
     }
 
     async fn list<'a>(
