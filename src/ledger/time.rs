@@ -81,6 +81,14 @@ impl Conversation {
     }
 }
 
+impl Conversation {
+    /// When the time of that generation's task is over, if it is limited and the task is under way.
+    pub(super) fn task_ends(&self, lane: u32, generation: u64, rules: &Rules) -> Option<Millis> {
+        let task = &self.lanes.get(lane)?.task;
+        (task.generation == generation).then(|| ends_at(task, rules)).flatten()
+    }
+}
+
 /// When a task's time is over, if it is under way and its time is limited.
 fn ends_at(task: &Task, rules: &Rules) -> Option<Millis> {
     let span = rules.task_deadline?;
