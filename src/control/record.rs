@@ -32,6 +32,7 @@ pub(super) fn of(
                 "started_at": rfc3339(lane.task.started),
                 "model_calls": lane.task.model_calls,
                 "outcome": lane.task.ended.map(|outcome| outcome.as_str()),
+                "reason": lane.task.limit.map(|limit| limit.as_str()),
             })
         })
         .collect();

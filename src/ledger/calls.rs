@@ -115,6 +115,10 @@ pub struct Call {
     /// What is known of a write that got no accepted result.
     #[n(15)]
     pub written: Option<Written>,
+    /// When somebody said what became of it.
+    #[n(16)]
+    #[cbor(default)]
+    pub resolved: Option<Millis>,
 }
 
 impl Call {
@@ -226,6 +230,7 @@ impl Call {
             started_by: None,
             ordinal: 0,
             written: None,
+            resolved: None,
         }
     }
 }

@@ -109,7 +109,9 @@ impl Conversation {
         {
             return self.not_started(code, &start.id);
         }
-        let generation = self.calls.get(place.seq).map_or(0, |one| one.generation);
+        let (lane, generation) =
+            self.calls.get(place.seq).map_or((0, 0), |one| (one.lane, one.generation));
+        let task_ends = self.task_ends(lane, generation, step.rules);
         let proposal = self.calls.get_mut(place.seq);
         let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) else {
             return self.not_started(Code::Unmatched, &start.id);
@@ -121,7 +123,7 @@ impl Conversation {
         Outcome::Started {
             tool: call.tool.clone(),
             attempt: call.started,
-            deadline: call.deadline,
+            deadline: call.deadline.into_iter().chain(task_ends).min(),
             operation: call.write.then(|| call.operation(generation)),
         }
     }

@@ -273,7 +273,7 @@ pub enum Outcome {
     /// `Admit`: go up.
     Admitted(Admitted),
     /// `Admit`, `Settle`, `Advance`, `Start`, `Decide`, `Resolve`: refused. A refused `Settle` releases
-    /// nothing (`write_outcome_unknown`); the exchange closes with `OutputRefused`.
+    /// nothing (`write_outcome_unknown`, `write_applied`); the exchange closes with `OutputRefused`.
     Refused(Refused),
     /// `Settle`, `Check`: still wanted; what is held may go down.
     Wanted,

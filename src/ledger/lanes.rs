@@ -25,6 +25,18 @@ pub enum Limit {
     Time,
 }
 
+impl Limit {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Limit::ModelCalls => "model_calls",
+            Limit::Attempts => "attempts",
+            Limit::Time => "deadline",
+        }
+    }
+}
+
 /// The task of a lane's current generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Task {
@@ -55,6 +67,10 @@ pub struct Task {
     /// Whether its last exchange came to nothing.
     #[n(8)]
     pub failed: bool,
+    /// When the generation began, if its time ran anew since.
+    #[n(9)]
+    #[cbor(default)]
+    began: Option<Millis>,
 }
 
 impl Task {
@@ -71,7 +87,22 @@ impl Task {
             exhausted_by: None,
             counted: false,
             failed: false,
+            began: None,
         }
+    }
+
+    /// When the generation began, whatever was asked of it since.
+    #[must_use]
+    pub fn began(&self) -> Millis {
+        self.began.unwrap_or(self.started)
+    }
+
+    /// It is under way, from now on: its time runs anew.
+    pub fn restart(&mut self, now: Millis) {
+        self.ended = None;
+        self.limit = None;
+        self.began = self.began.or(Some(self.started).filter(|started| *started != now));
+        self.started = now;
     }
 }
 

@@ -111,9 +111,7 @@ impl Conversation {
         let task = &mut lane.task;
         of.first_call = task.model_calls == 0;
         if of.first_call || task.ended.is_some() {
-            task.ended = None;
-            task.limit = None;
-            task.started = step.now;
+            task.restart(step.now);
         }
         task.model_calls = task.model_calls.saturating_add(1);
         of.last_allowed = step.rules.model_calls.is_some_and(|most| task.model_calls >= most);
@@ -141,9 +139,7 @@ impl Conversation {
         if let Some(lane) = self.lanes.get_mut(before.lane)
             && lane.task.ended.is_some()
         {
-            lane.task.ended = None;
-            lane.task.limit = None;
-            lane.task.started = step.now;
+            lane.task.restart(step.now);
         }
         Try {
             attempt: before.attempt.saturating_add(1),

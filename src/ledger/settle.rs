@@ -5,7 +5,7 @@ use super::calls::{CallState, Origin};
 use super::event::{Close, Ending, ExchangeId, Fact, Outcome, Refused, Settle, TaskOutcome};
 use super::exchanges::{Exchange, FlightState, Kind};
 use super::lanes::Limit;
-use super::step::Step;
+use super::step::{Findings, Step};
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
@@ -36,15 +36,14 @@ impl Conversation {
             }
         }
         if proposes && !again {
-            let faults = self.unknown_writes(settle);
-            match step.rules.actions.action(Code::WriteOutcomeUnknown) {
-                _ if faults.is_empty() => {}
-                Action::Refuse => {
-                    let (generation, notes) = (Some(generation), Vec::new());
-                    return Outcome::Refused(Refused { generation, faults, notes });
-                }
-                Action::Note => noted = noted.or(Some(Code::WriteOutcomeUnknown)),
-                Action::Off => {}
+            let mut found = Findings::default();
+            for fault in self.barred_writes(settle, lane) {
+                found.weigh(fault, step.rules);
+            }
+            let Findings { faults, notes } = found;
+            noted = noted.or(notes.first().map(|fault| fault.code));
+            if !faults.is_empty() {
+                return Outcome::Refused(Refused { generation: Some(generation), faults, notes });
             }
             let forced = settle.forced || noted.is_some();
             let origin = Origin { exchange: settle.exchange, lane, generation, forced };

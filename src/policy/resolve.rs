@@ -4,6 +4,7 @@
 //! at once is looked at in the end.
 
 use super::problem::{Origin, Problem, Problems, nearest};
+use super::raw::Value;
 use super::section::{
     Findings, Found, Section, choose, count, flag, size, span, text, time, words,
 };
@@ -303,12 +304,30 @@ fn generation(
     name
 }
 
+/// A notice stands in a list as often as there are late results: it is a word to the model, no letter.
+const LONGEST_NOTICE: usize = 4096;
+
+/// The text of a notice.
+fn notice(value: &Value) -> Result<String, String> {
+    let text = words(value)?;
+    short(&text).map(|()| text)
+}
+
+fn short(text: &str) -> Result<(), String> {
+    if text.len() <= LONGEST_NOTICE {
+        return Ok(());
+    }
+    Err(format!("is {} bytes long; at most {LONGEST_NOTICE}", text.len()))
+}
+
 fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings) {
-    section.set("timeout", &mut notices.timeout, words);
-    section.set("superseded", &mut notices.superseded, words);
+    section.set("timeout", &mut notices.timeout, notice);
+    section.set("superseded", &mut notices.superseded, notice);
     for text in section.list("also").unwrap_or_default() {
         if text.value.trim().is_empty() {
             let message = "holds an empty text; every empty result would count as a closing";
+            findings.tell(&text.origin, &text.key, message);
+        } else if let Err(message) = short(&text.value) {
             findings.tell(&text.origin, &text.key, message);
         }
         notices.also.push(text.value);

@@ -603,6 +603,23 @@ fn what_is_shown_is_a_configuration_that_resolves_to_the_same() {
 }
 
 #[test]
+fn a_notice_is_a_word_and_no_letter() {
+    for key in ["timeout", "superseded", "also"] {
+        let written = |length: usize| {
+            let text = format!("{:?}", "x".repeat(length));
+            let value = if key == "also" { format!("[\"\\u00e9\", {text}]") } else { text };
+            load_text(&format!("[notices]\n{key} = {value}"))
+                .map(|_| ())
+                .map_err(|all| all.join("; "))
+        };
+        assert_eq!(written(4096), Ok(()), "{key}");
+        let message = written(4097).unwrap_err();
+        let wanted = format!("t.toml:2: notices.{key}: is 4097 bytes long; at most 4096");
+        assert_eq!(message, wanted);
+    }
+}
+
+#[test]
 fn everything_reaches_the_policy() {
     let policy = load_text(EVERYTHING).unwrap();
     let ledger = &policy.ledger;

@@ -17,6 +17,7 @@ mod generations;
 mod history;
 mod lanes;
 mod merged;
+mod notices;
 mod observe;
 mod repeats;
 mod results;
@@ -26,7 +27,7 @@ mod way_out;
 mod writes;
 
 use super::Conversation;
-use super::calls::CallState;
+use super::calls::{CallState, Written};
 use super::digest::{Digest, DigestKey};
 use super::event::*;
 use super::rules::Rules;
@@ -165,6 +166,9 @@ pub(super) struct Talk {
     pub(super) declared: Vec<ExchangeId>,
     /// Every exchange that was cancelled.
     pub(super) cancelled: Vec<(ExchangeId, Code)>,
+    /// Every write that may have been run, also those that are forgotten by now: in which proposal, and whether it
+    /// was settled when it was last seen.
+    operations: HashMap<Operation, (u64, bool)>,
 }
 
 impl Talk {
@@ -201,6 +205,7 @@ impl Talk {
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();
+        self.check_operations();
         self.check_no_trace(event, &outcome, &ticked);
         self.check_twice(event, &outcome);
         if matches!(outcome, Outcome::Refused(_)) && !self.trace_allowed(&outcome, &ticked) {
@@ -242,6 +247,32 @@ impl Talk {
         let next = deadlines.chain(flights.map(|one| one.lease)).chain(ends).min();
         if let Some(next) = next {
             assert!(conversation.due().is_some_and(|due| due <= next), "due is too late");
+        }
+    }
+
+    /// No operation key is given to two writes, however long ago the first one was. (Of several choices one is
+    /// taken; a withdrawn write was not run.)
+    fn check_operations(&mut self) {
+        let calls = self.conversation.calls();
+        // What was not settled is never forgotten, but when it is withdrawn: then its ordinal is free.
+        self.operations.retain(|operation, (seq, settled)| {
+            *settled || calls.get(*seq).is_some() || operation.ordinal < calls.ordinals
+        });
+        for proposal in calls.iter() {
+            for call in proposal.calls.iter().filter(|call| call.write) {
+                let operation = call.operation(proposal.generation);
+                let known = self.operations.get(&operation).map(|(seq, _)| *seq);
+                if call.written == Some(Written::Withdrawn) {
+                    if known == Some(proposal.seq) {
+                        self.operations.remove(&operation);
+                    }
+                    continue;
+                }
+                let other = known.filter(|seq| *seq != proposal.seq);
+                assert_eq!(other, None, "{operation:?} is two writes");
+                let settled = call.state != CallState::Open && !call.unknown_write();
+                self.operations.insert(operation, (proposal.seq, settled));
+            }
         }
     }
 
