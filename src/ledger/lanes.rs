@@ -23,6 +23,9 @@ pub enum Limit {
     /// Its time.
     #[n(2)]
     Time,
+    /// Its tool calls.
+    #[n(3)]
+    ToolCalls,
 }
 
 /// The task of a lane's current generation.
@@ -55,6 +58,10 @@ pub struct Task {
     /// Whether its last exchange came to nothing.
     #[n(8)]
     pub failed: bool,
+    /// Tool calls let out so far; those that a further attempt replaced do not count.
+    #[n(9)]
+    #[cbor(default)]
+    pub tool_calls: u32,
 }
 
 impl Task {
@@ -71,6 +78,7 @@ impl Task {
             exhausted_by: None,
             counted: false,
             failed: false,
+            tool_calls: 0,
         }
     }
 }

@@ -56,7 +56,10 @@ fn nothing_configured_is_the_default() {
 const PROBLEMS: &[(&str, &str)] = &[
     // Unknown keys and sections.
     ("listne = \"127.0.0.1:1\"", "t.toml:1: listne: unknown key; did you mean \"listen\"?"),
-    ("\n[gaurd]\nprofile = \"strict\"", "t.toml:2: gaurd: unknown key; did you mean \"guard\"?"),
+    (
+        "\n[gaurd]\nprofile = \"strict\"",
+        "t.toml:2: gaurd: unknown section; did you mean \"guard\"?",
+    ),
     (
         "[guard]\nprofil = \"strict\"",
         "t.toml:2: guard.profil: unknown key; did you mean \"profile\"?",
@@ -156,14 +159,17 @@ const PROBLEMS: &[(&str, &str)] = &[
         "[guard.rules]\nunknown_tols = \"note\"",
         "t.toml:2: guard.rules.unknown_tols: unknown code; did you mean \"unknown_tool\"?",
     ),
-    ("[guard.rules]\nfoo = \"note\"", "t.toml:2: guard.rules.foo: unknown code"),
+    (
+        "[guard.rules]\nfoo = \"note\"",
+        "t.toml:2: guard.rules.foo: unknown code; docs/codes.md lists them all",
+    ),
     (
         "[guard.rules]\nunknown_tool = \"warn\"",
         "t.toml:2: guard.rules.unknown_tool: must be one of \"off\", \"note\", \"refuse\", not \"warn\"",
     ),
     (
         "[guard.rules]\nunknown_tool = false",
-        "t.toml:2: guard.rules.unknown_tool: must be a string, not a boolean",
+        "t.toml:2: guard.rules.unknown_tool: must be one of \"off\", \"note\", \"refuse\", not a boolean",
     ),
     (
         "[guard.rules]\nbody_too_large = \"off\"",
@@ -188,7 +194,7 @@ const PROBLEMS: &[(&str, &str)] = &[
     // Conversations, generations, notices, results, budgets.
     (
         "[conversation]\nheaders = [\"x id\"]",
-        "t.toml:2: conversation.headers: \"x id\" is no header name",
+        "t.toml:2: conversation.headers: \"x id\" is no header name; write letters, digits and dashes, such as \"x-session\"",
     ),
     (
         "[conversation]\nheaders = [\"x-a\", \"X-A\"]",
@@ -206,7 +212,10 @@ const PROBLEMS: &[(&str, &str)] = &[
         "[conversation]\nheaders = [\"x-generation\"]",
         "t.toml:2: conversation.headers: is the generation's header too; the two must differ",
     ),
-    ("[generation]\nheader = \"\"", "t.toml:2: generation.header: \"\" is no header name"),
+    (
+        "[generation]\nheader = \"\"",
+        "t.toml:2: generation.header: \"\" is no header name; write letters, digits and dashes, such as \"x-session\"",
+    ),
     ("[notices]\ntimeout = \" \"", "t.toml:2: notices.timeout: must not be empty"),
     (
         "[notices]\nalso = [\"cancelled\", \"\"]",
@@ -323,7 +332,7 @@ fn broken_toml_is_told_by_its_line_and_never_quoted() {
     assert!(told.iter().any(|it| it.starts_with("t.toml:3: not valid TOML: ")), "{told:?}");
     assert!(!told.join("\n").contains("sk-very-secret"), "{told:?}");
     let twice = problems("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\n");
-    assert_eq!(twice, ["t.toml:2: not valid TOML: duplicate key"]);
+    assert_eq!(twice, ["t.toml:2: not valid TOML: duplicate key (column 1)"]);
 }
 
 #[test]
@@ -555,6 +564,7 @@ header = "x-turn"
 automatic = false
 [budget]
 model_calls = 2
+tool_calls = 5
 deadline = "5m"
 [notices]
 timeout = "it took \"too\" long\n"
@@ -609,7 +619,8 @@ fn everything_reaches_the_policy() {
     assert_eq!(policy.conversation_headers, ["x-session", "x-conversation-id"]);
     assert_eq!(policy.generation_header, "x-turn");
     assert_eq!(policy.max_conversations, 9);
-    assert_eq!((ledger.model_calls, ledger.task_deadline), (Some(2), Some(Millis(300_000))));
+    assert_eq!((ledger.model_calls, ledger.tool_calls), (Some(2), Some(5)));
+    assert_eq!(ledger.task_deadline, Some(Millis(300_000)));
     assert_eq!((ledger.late, ledger.superseded), (AtEnd::Substitute, AtEnd::Substitute));
     assert_eq!(ledger.history, AtEnd::Refuse);
     assert!(ledger.repeat_allowed && !ledger.automatic);
@@ -687,6 +698,7 @@ fn the_example_names_every_key_with_its_default() {
         "key_file",
         "schema",
         "model_calls",
+        "tool_calls",
         "allow",
         "max_calls",
         "deadline",

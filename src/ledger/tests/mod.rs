@@ -197,7 +197,8 @@ impl Talk {
         let mut ticked = self.conversation.clone();
         let time = ticked.apply(&Event::Tick, &self.rules, self.now);
         let before = self.conversation.clone();
-        let Transition { outcome, effects } = self.conversation.apply(event, &self.rules, self.now);
+        let Transition { outcome, effects, .. } =
+            self.conversation.apply(event, &self.rules, self.now);
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();
