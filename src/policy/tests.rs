@@ -728,3 +728,59 @@ fn the_example_names_every_key_with_its_default() {
     assert!(live.matches(" = ").count() > 30, "{live}");
     assert_eq!(load_text(&live).unwrap().show(), Policy::default().show());
 }
+
+/// The rows of `docs/configuration.md`: each key with its default, as code or in words.
+fn documented() -> Vec<(String, String)> {
+    let quoted = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let keys = include_str!("../../docs/configuration.md").split("\n## Keys").nth(1).unwrap();
+    keys.lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .flat_map(|row| {
+            let (key, rest) = row.split_once(" | ").unwrap();
+            let default = rest.split_once('|').unwrap().0.trim().trim_matches('`').to_owned();
+            quoted(&format!("`{key}")).into_iter().map(move |key| (key, default.clone()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_reference_names_every_key_with_its_default() {
+    let sections: std::collections::BTreeSet<&str> = [
+        "admin",
+        "upstream",
+        "limits",
+        "guard",
+        "conversation",
+        "budget",
+        "results",
+        "generation",
+        "notices",
+        "tools",
+        "auth",
+        "store",
+        "telemetry",
+        "tls",
+        "routes",
+    ]
+    .into();
+    let keys = resolve::known_keys().into_iter().filter(|key| !sections.contains(key.as_str()));
+    let known: std::collections::BTreeSet<String> = keys.collect();
+    let documented = documented();
+    let named: std::collections::BTreeSet<String> =
+        documented.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(named, known);
+    let shown: toml::Table = toml::from_str(&Policy::default().show()).unwrap();
+    for (key, default) in documented {
+        let mut value = shown.get(key.split('.').next().unwrap());
+        for part in key.split('.').skip(1) {
+            value = value.and_then(|value| value.get(part));
+        }
+        // What depends on the machine, and tables, are told in words.
+        let Some(value) = value.filter(|value| !value.is_table() && key != "store.path") else {
+            continue;
+        };
+        assert_eq!(default, value.to_string(), "{key}");
+    }
+}

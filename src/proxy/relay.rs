@@ -322,6 +322,9 @@ impl Relay {
 
     /// A fault is let through.
     fn note(&mut self, fault: &Fault) {
+        if self.settings.policy.rules.action(fault.code) == Action::Off {
+            return;
+        }
         if self.settings.policy.would_refuse(fault.code) {
             self.journal.would_refuse([fault.code]);
         }

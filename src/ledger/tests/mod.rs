@@ -23,6 +23,7 @@ mod results;
 mod twice;
 mod walk;
 mod way_out;
+mod would;
 mod writes;
 
 use super::Conversation;
@@ -165,6 +166,8 @@ pub(super) struct Talk {
     pub(super) declared: Vec<ExchangeId>,
     /// Every exchange that was cancelled.
     pub(super) cancelled: Vec<(ExchangeId, Code)>,
+    /// What enforcing would have refused the last event for.
+    pub(super) would_refuse: Vec<Code>,
 }
 
 impl Talk {
@@ -197,8 +200,9 @@ impl Talk {
         let mut ticked = self.conversation.clone();
         let time = ticked.apply(&Event::Tick, &self.rules, self.now);
         let before = self.conversation.clone();
-        let Transition { outcome, effects, .. } =
+        let Transition { outcome, effects, would_refuse } =
             self.conversation.apply(event, &self.rules, self.now);
+        self.would_refuse = would_refuse;
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();
