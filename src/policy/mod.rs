@@ -11,6 +11,7 @@ mod profile;
 mod raw;
 mod reload;
 mod resolve;
+mod rules;
 mod section;
 mod show;
 mod store;

@@ -3,16 +3,10 @@
 //! This is the only place that names the keys. Each function reads one section; what concerns two keys
 //! at once is looked at in the end.
 
-use super::problem::{Origin, Problem, Problems, nearest};
-use super::section::{
-    Findings, Found, Section, choose, count, flag, size, span, text, time, words,
-};
+use super::problem::{Origin, Problem, Problems};
+use super::section::{Findings, Found, Section, count, flag, size, span, text, time, words};
 use super::watch::Watched;
-use super::{
-    Limits, LogFormat, Notices, Policy, Profile, ports, profile, raw, store, tools, upstream,
-};
-use crate::guard::fault::Code;
-use crate::guard::verdict::{Action, Rules};
+use super::{Limits, LogFormat, Notices, Policy, ports, raw, rules, store, tools, upstream};
 use crate::ledger;
 use crate::ledger::event::Millis;
 use crate::ledger::rules::AtEnd;
@@ -20,10 +14,6 @@ use http::HeaderName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The actions a rule can be set to.
-const ACTIONS: [(&str, Action); 3] =
-    [("off", Action::Off), ("note", Action::Note), ("refuse", Action::Refuse)];
 
 /// What can be done with a result that came too late.
 const AT_END: [(&str, AtEnd); 2] = [("refuse", AtEnd::Refuse), ("substitute", AtEnd::Substitute)];
@@ -155,7 +145,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
 
     upstream::resolve(root.section("upstream"), &mut policy.upstream, findings);
     limits(root.section("limits"), &mut policy.limits, findings);
-    guard(root.section("guard"), &mut policy, findings);
+    rules::resolve(root.section("guard"), &mut policy, findings);
     let mut ledger = ledger::rules::Rules::default();
     let headers = conversation(root.section("conversation"), &mut policy, &mut ledger, findings);
     budget(root.section("budget"), &mut ledger);
@@ -210,53 +200,6 @@ fn limits(mut section: Section<'_>, limits: &mut Limits, findings: &Findings) {
         }
     }
     section.finish();
-}
-
-fn guard(mut section: Section<'_>, policy: &mut Policy, findings: &Findings) {
-    let profiles = Profile::ALL.map(|profile| (profile.as_str(), profile));
-    policy.profile = section.choice("profile", &profiles).unwrap_or_default();
-    policy.rules = policy.profile.rules();
-    policy.enforced = policy.profile.enforced().rules();
-    policy.observe = policy.profile == Profile::Observe;
-    for (name, found) in section.section("rules").choices(&ACTIONS) {
-        let Some(code) = Code::parse(&name) else {
-            let near = nearest(&name, Code::ALL.iter().map(|code| code.as_str()));
-            let message = match near {
-                Some(near) => format!("unknown code; did you mean \"{near}\"?"),
-                None => "unknown code; docs/codes.md lists them all".to_owned(),
-            };
-            findings.tell(&found.origin, &found.key, message);
-            continue;
-        };
-        let Some(action) = choose(&found, &ACTIONS, findings) else { continue };
-        match profile::settable(code, action) {
-            Ok(()) => policy.set_rule(code, action),
-            Err(reason) => findings.tell(&found.origin, &found.key, reason),
-        }
-    }
-    section.finish();
-}
-
-impl Policy {
-    /// Whether enforcing would refuse for a fault of this code, which is let through because the operator
-    /// only watches.
-    #[must_use]
-    pub fn would_refuse(&self, code: Code) -> bool {
-        self.rules.action(code) != Action::Refuse && self.enforced.action(code) == Action::Refuse
-    }
-
-    /// Sets one rule on top of the profile. A rule that refuses under `observe` makes what it judges be
-    /// held, and what is held is bounded for good.
-    fn set_rule(&mut self, code: Code, action: Action) {
-        for rules in [&mut self.rules, &mut self.enforced] {
-            let before = std::mem::replace(rules, Rules::all(Action::Refuse));
-            *rules = before.with(code, action);
-        }
-        if self.observe && action == Action::Refuse {
-            self.observe = false;
-            self.set_rule(Code::HeldTooLarge, Action::Refuse);
-        }
-    }
 }
 
 fn conversation(
