@@ -99,7 +99,7 @@ impl Conversation {
     /// with the same early ends.
     fn would_refuse(&self, event: &Event, rules: &Rules, now: Millis) -> Vec<Code> {
         let Some(enforcing) = &rules.enforcing else { return Vec::new() };
-        if !matches!(event, Event::Admit(_) | Event::Settle(_)) {
+        if matches!(event, Event::Close(_) | Event::Check(_) | Event::Tick) {
             return Vec::new();
         }
         match self.clone().apply(event, enforcing, now).outcome {

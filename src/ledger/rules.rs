@@ -10,8 +10,8 @@ pub struct Rules {
     /// What is done about each code. `Adopted` set to refuse is `strict`: an unregistered run is then
     /// `unmatched` from the first; `HistoryChanged` set to refuse makes a changed old result `conflict`.
     pub actions: verdict::Rules,
-    /// Where these rules only watch: the same with the actions that enforcing takes. Each request and each
-    /// response is tried on them as well, on a copy, so that what would have been refused is counted.
+    /// Where these rules only watch: the same with the actions that enforcing takes. Each request,
+    /// response and question is tried on them as well, on a copy, so that what would have been refused is counted.
     pub enforcing: Option<Arc<Rules>>,
     /// Whether the proxy counts generations itself where the client sends none.
     pub automatic: bool,

@@ -1,7 +1,7 @@
 //! Every rule, set to each of `off`, `note` and `refuse`: what is refused, what passes, and what is counted.
 
 use crate::gateway::{Answer, Gateway, Reply, Upstream};
-use crate::said::{Call, calls, error, request, result, text, user, whole};
+use crate::said::{Call, calls, error, request, result, streamed, text, user, whole};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -179,7 +179,7 @@ fn remembered() -> Vec<Scene> {
                 ("TIGERTALLY_TOOLS__REFUND_ORDER__DEADLINE", "30ms"),
             ]),
         Scene::new(Code::BudgetExhausted, next().at(1))
-            .behind([asked().at(1)])
+            .behind([Sent::tracked(&[user("u")]).at(1)])
             .with(&[("TIGERTALLY_BUDGET__MODEL_CALLS", "1")]),
         Scene::new(Code::HistoryChanged, past("y"))
             .behind([asked(), told("x")])
@@ -207,6 +207,11 @@ fn answers() -> Vec<Scene> {
     let cut = whole(&calls(&[GET]), "length");
     let odd =
         json!({"type": "function", "function": {"name": "get_order", "parameters": {"type": 5}}});
+    let arguments = json!({"order_id": "A".repeat(2000)}).to_string();
+    let function = json!({"name": "get_order", "arguments": arguments});
+    let said = json!([{"id": "c1", "type": "function", "function": function}]);
+    let said = json!({"role": "assistant", "content": null, "tool_calls": said});
+    let long = stream(&[]).replies(streamed(&said, "tool_calls"));
     let owned = r#"{"order_id":"A1","user_id":"42"}"#;
     vec![
         Scene::new(Code::UnknownTool, call("rm_rf", "{}")),
@@ -222,8 +227,7 @@ fn answers() -> Vec<Scene> {
         Scene::new(Code::TruncatedCall, says(&[]).replies(cut)),
         Scene::new(Code::BrokenStream, stream(&[content, "oops", stop, "[DONE]"])),
         Scene::new(Code::TruncatedStream, stream(&[content])),
-        Scene::new(Code::HeldTooLarge, stream(&[&" ".repeat(2000), content, stop, "[DONE]"]))
-            .with(&[("TIGERTALLY_LIMITS__HELD_BYTES", "1000")]),
+        Scene::new(Code::HeldTooLarge, long).with(&[("TIGERTALLY_LIMITS__HELD_BYTES", "1000")]),
         Scene::new(Code::SchemaUnusable, asks("tools", json!([odd])).says(&[GET])),
     ]
 }
