@@ -213,6 +213,36 @@ async fn a_bad_file_is_told_once_and_a_file_that_it_names_can_mend_it() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_replaced_in_its_file_is_used_and_never_logged() {
+    let mut upstream = Upstream::start().await;
+    let process = Process::start(&config(&upstream, "")).await;
+    let key = process.scratch.path().join("key");
+    std::fs::write(&key, "hunter2-old").unwrap();
+    let text = config(&upstream, "") + "api_key_file = \"key\"\n";
+    std::fs::write(process.config(), text).unwrap();
+    process.logs("a file has changed").await;
+    for (name, next) in [("hunter2-old", "hunter2-new"), ("hunter2-new", "two words")] {
+        upstream.will(rig::json("{\"choices\":[]}"));
+        assert_eq!(process.post(rig::CHAT, ask(false)).await.status(), 200);
+        let (_, headers, _) = upstream.saw_request().await;
+        assert_eq!(headers["authorization"], format!("Bearer {name}"));
+        std::fs::write(&key, next).unwrap();
+        let told = if next.contains(' ') { "must hold one secret" } else { "was read again" };
+        let before = process.log().matches("was read again").count();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !process.log().contains("must hold one secret")
+            && process.log().matches("was read again").count() == before
+        {
+            assert!(Instant::now() < end, "no {told:?} in:\n{}", process.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(process.log().contains(told), "{}", process.log());
+    }
+    assert!(!process.log().contains("hunter2"), "{}", process.log());
+    assert!(!process.log().contains("two words"), "{}", process.log());
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_the_drain_at_once() {
     let upstream = Upstream::start().await;
     let mut process = Process::start(&config(&upstream, "[limits]\ndrain_timeout = \"10m\"")).await;

@@ -157,7 +157,10 @@ impl<'f> Section<'f> {
         let items = match value {
             Value::List(items) => Ok(items),
             Value::Untyped(text) => divide(&text, &origin),
-            other => Err(format!("must be a list of strings, not {}", other.kind())),
+            other => Err(format!(
+                "must be a list of strings such as [\"a\", \"b\"], not {}",
+                other.kind()
+            )),
         };
         match items {
             Ok(items) => {
@@ -309,7 +312,7 @@ pub(super) fn count(value: &Value) -> Result<usize, String> {
     let number = match value {
         Value::Integer(number) => usize::try_from(*number).ok(),
         Value::Untyped(text) => text.trim().parse().ok(),
-        other => return Err(format!("must be a whole number, not {}", other.kind())),
+        other => return Err(format!("must be a whole number from 1, not {}", other.kind())),
     };
     number.filter(|number| *number > 0).ok_or_else(|| "must be a whole number from 1".to_owned())
 }

@@ -73,7 +73,10 @@ const PROBLEMS: &[(&str, &str)] = &[
     ("listen = 8090", "t.toml:1: listen: must be a string, not an integer"),
     ("guard = \"strict\"", "t.toml:1: guard: must be a table, not a string"),
     ("[tools]\nallw = [\"a\"]", "t.toml:2: tools.allw: must be a table, not a list"),
-    ("[tools]\nallow = \"a\"", "t.toml:2: tools.allow: must be a list of strings, not a string"),
+    (
+        "[tools]\nallow = \"a\"",
+        "t.toml:2: tools.allow: must be a list of strings such as [\"a\", \"b\"], not a string",
+    ),
     ("[tools]\nallow = [\n\"a\",\n2]", "t.toml:4: tools.allow: must be a string, not an integer"),
     (
         "[conversation]\nrequired = \"yes\"",
@@ -83,7 +86,7 @@ const PROBLEMS: &[(&str, &str)] = &[
     ("[limits]\nconnections = -4", "t.toml:2: limits.connections: must be a whole number from 1"),
     (
         "[limits]\nexchanges = 1.5",
-        "t.toml:2: limits.exchanges: must be a whole number, not a float",
+        "t.toml:2: limits.exchanges: must be a whole number from 1, not a float",
     ),
     ("[limits]\nbody_bytes = 0", "t.toml:2: limits.body_bytes: must be more than 0 bytes"),
     (

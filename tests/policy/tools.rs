@@ -209,7 +209,7 @@ async fn a_result_after_its_tools_deadline_is_late_and_one_without_a_deadline_is
 #[tokio::test]
 async fn a_task_ends_at_its_deadline() {
     for stream in [false, true] {
-        let talk = Talk::start(&[("TIGERTALLY_BUDGET__DEADLINE", "30ms")], stream).await;
+        let talk = Talk::start(&[("TIGERTALLY_BUDGET__DEADLINE", "3s")], stream).await;
         assert_eq!(talk.turn(&[user("u")], &[GET]).await, None);
         talk.gateway.counts("tasks_total{outcome=\"incomplete\"}").await;
         let over = talk.turn(&[user("u"), calls(&[GET]), result("c1", "x")], &[]).await.unwrap();

@@ -206,5 +206,11 @@ async fn observe_counts_what_enforcing_refuses_of_random_conversations() {
         }
     }
     assert!(both.codes.len() > 15, "{:?}", both.codes);
+    let counts = both.watching.gateway.metrics().await;
+    for series in
+        ["results_total{verdict=\"forced\"}", "calls_total{tool=\"get_order\",verdict=\"forced\"}"]
+    {
+        assert!(counts.get(series).is_some_and(|count| *count > 0), "{series}");
+    }
     assert!(refused_first < 75, "most conversations come to a second turn");
 }
