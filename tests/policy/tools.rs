@@ -38,7 +38,7 @@ async fn passes(env: &[(&str, &str)], calls_made: &[Call]) {
 /// Refused with this code, both ways, and each of `words` told.
 async fn refused(env: &[(&str, &str)], calls_made: &[Call], code: &str, words: &[&str]) {
     for said in proposed(env, &calls(calls_made)).await {
-        let said = said.expect("refused");
+        let said = said.unwrap_or_else(|| panic!("{code}: not refused"));
         assert_eq!(said["code"], code, "{said}");
         let message = said["faults"][0]["message"].as_str().unwrap();
         for word in words {
