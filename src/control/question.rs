@@ -15,7 +15,7 @@ use crate::proxy::operation;
 use crate::proxy::question::{conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
 use crate::store::{ConversationKey, StoreError};
-use crate::telemetry::ExchangeOutcome;
+use crate::telemetry::{ExchangeOutcome, FaultVerdict};
 use axum::body::Body;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -57,7 +57,11 @@ impl<'a> Question<'a> {
 
     pub(super) async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
         let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
-        applied.map(|Transition { outcome, .. }| outcome).map_err(failed)
+        let Transition { outcome, would_refuse, .. } = applied.map_err(failed)?;
+        for code in would_refuse {
+            self.gateway.metrics().fault(code, FaultVerdict::WouldRefuse);
+        }
+        Ok(outcome)
     }
 
     /// The conversation as last committed.

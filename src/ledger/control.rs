@@ -12,7 +12,6 @@ use super::results::{Decision, How, mismatched};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
-use crate::guard::verdict::Action;
 use minicbor::{Decode, Encode};
 use std::collections::VecDeque;
 
@@ -157,16 +156,9 @@ impl Conversation {
         }
         let mut how = if decide.closing { How::Close } else { How::Accept };
         if let Some(code) = code {
-            let action = step.rules.actions.action(code);
-            if action != Action::Off {
-                let tool = tool.clone();
-                step.effects.facts.push(Fact::ResultDecided {
-                    tool,
-                    code: Some(code),
-                    waited: None,
-                });
-            }
-            if action == Action::Refuse {
+            if step.refuses(code) {
+                let fact = Fact::ResultDecided { tool, code: Some(code), waited: None };
+                step.effects.facts.push(fact);
                 return self.not_decided(code, &decide.id);
             }
             how = How::Force;

@@ -265,6 +265,9 @@ pub struct Transition {
     pub outcome: Outcome,
     /// What must happen outside.
     pub effects: Effects,
+    /// What enforcing would have refused this very event for, where the rules only watch
+    /// ([`super::rules::Rules::enforcing`]). Nothing where they enforce, or where it would have passed.
+    pub would_refuse: Vec<Code>,
 }
 
 /// The answer to an event.

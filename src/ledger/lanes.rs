@@ -23,6 +23,9 @@ pub enum Limit {
     /// Its time.
     #[n(2)]
     Time,
+    /// Its tool calls.
+    #[n(3)]
+    ToolCalls,
 }
 
 impl Limit {
@@ -33,6 +36,7 @@ impl Limit {
             Limit::ModelCalls => "model_calls",
             Limit::Attempts => "attempts",
             Limit::Time => "deadline",
+            Limit::ToolCalls => "tool_calls",
         }
     }
 }
@@ -71,6 +75,10 @@ pub struct Task {
     #[n(9)]
     #[cbor(default)]
     began: Option<Millis>,
+    /// Tool calls let out so far; those that a further attempt replaced do not count.
+    #[n(10)]
+    #[cbor(default)]
+    pub tool_calls: u32,
 }
 
 impl Task {
@@ -88,6 +96,7 @@ impl Task {
             counted: false,
             failed: false,
             began: None,
+            tool_calls: 0,
         }
     }
 

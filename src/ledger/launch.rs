@@ -131,7 +131,7 @@ impl Conversation {
             self.exchanges.iter().filter(|one| same(one)).map(|one| one.id).collect();
         self.withhold(Code::Overtaken, step, same);
         let theirs = |of: ExchangeId| attempts.contains(&of);
-        self.end_calls(CallState::Replaced, step, |one, _| theirs(one.exchange), |_, _| {});
+        self.replace_calls(step, theirs);
         // Who declares a retry says that he had nothing of the attempt before: its calls were not run.
         for attempt in attempts.iter().filter(|_| declared) {
             self.calls.withdraw(*attempt);

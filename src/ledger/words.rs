@@ -227,9 +227,10 @@ pub(super) fn duplicate(under_way: bool) -> Fault {
 #[must_use]
 pub(super) fn budget_exhausted(limit: Limit) -> Fault {
     let why = match limit {
-        Limit::ModelCalls => "its model calls are used up",
+        Limit::ModelCalls => "its model calls are used up (budget.model_calls)",
+        Limit::ToolCalls => "its tool calls are used up (budget.tool_calls)",
         Limit::Attempts => "one of its requests was tried too often",
-        Limit::Time => "its time is over",
+        Limit::Time => "its time is over (budget.deadline)",
     };
     Fault {
         code: Code::BudgetExhausted,

@@ -8,13 +8,13 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -26,11 +26,18 @@ pub(crate) struct Reply {
     content_type: String,
     /// One write, and so one read at the other end, each.
     segments: Vec<Vec<u8>>,
+    /// Whether it waits until the upstream is told to go on.
+    held: bool,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, content_type: &str, segments: Vec<Vec<u8>>) -> Self {
-        Reply { status, content_type: content_type.to_owned(), segments }
+        Reply { status, content_type: content_type.to_owned(), segments, held: false }
+    }
+
+    /// The same, but not before [`Upstream::go_on`].
+    pub(crate) fn held(self) -> Self {
+        Reply { held: true, ..self }
     }
 
     pub(crate) fn json(status: u16, body: &str) -> Self {
@@ -63,32 +70,14 @@ impl Reply {
 pub(crate) struct Upstream {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
+    go: Arc<Notify>,
+    held: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct State {
     reply: Reply,
     bodies: Vec<Bytes>,
-    hold: Option<Hold>,
-}
-
-/// Keeps the next chat request waiting for its answer.
-#[derive(Clone, Default)]
-pub(crate) struct Hold {
-    reached: Arc<Notify>,
-    released: Arc<Notify>,
-}
-
-impl Hold {
-    /// Waits until a request is held.
-    pub(crate) async fn reached(&self) {
-        self.reached.notified().await;
-    }
-
-    /// Lets it have its answer.
-    pub(crate) fn release(&self) {
-        self.released.notify_one();
-    }
 }
 
 impl Upstream {
@@ -96,17 +85,18 @@ impl Upstream {
         let state = Arc::new(Mutex::new(State::default()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let seen = Arc::clone(&state);
+        let (go, held) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (seen, may_go, holds) = (Arc::clone(&state), Arc::clone(&go), Arc::clone(&held));
         let chat = move |body: Body| async move {
             let body = body.collect().await.unwrap().to_bytes();
-            let (reply, hold) = {
+            let reply = {
                 let mut state = seen.lock();
                 state.bodies.push(body);
-                (state.reply.clone(), state.hold.take())
+                state.reply.clone()
             };
-            if let Some(hold) = hold {
-                hold.reached.notify_one();
-                hold.released.notified().await;
+            if reply.held {
+                holds.notify_one();
+                may_go.notified().await;
             }
             let mut response = Response::new(Body::new(Segments(reply.segments.into())));
             *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
@@ -120,15 +110,21 @@ impl Upstream {
             .fallback(|| async { "" });
         #[expect(clippy::disallowed_methods, reason = "ends with the test's runtime")]
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Upstream { url, state }
+        Upstream { url, state, go, held }
     }
 
     pub(crate) fn reply_with(&self, reply: Reply) {
         self.state.lock().reply = reply;
     }
 
-    pub(crate) fn hold(&self) -> Hold {
-        self.state.lock().hold.insert(Hold::default()).clone()
+    /// Waits until a reply is held.
+    pub(crate) async fn holds(&self) {
+        self.held.notified().await;
+    }
+
+    /// One held reply goes down.
+    pub(crate) fn go_on(&self) {
+        self.go.notify_one();
     }
 
     pub(crate) fn reply(&self) -> Reply {
@@ -175,6 +171,26 @@ impl Gateway {
         is_healthy(&self.client, &self.program.url).await
     }
 
+    /// The number of each of its metrics' series, without `tigertally_`.
+    pub(crate) async fn metrics(&self) -> BTreeMap<String, u64> {
+        let answer = self.client.get(format!("{}/metrics", self.program.admin)).send().await;
+        let text = answer.unwrap().text().await.unwrap();
+        let series = text.lines().filter_map(|line| {
+            let (name, value) = line.strip_prefix("tigertally_")?.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        series.collect()
+    }
+
+    /// Waits until a series of its metrics is above zero.
+    pub(crate) async fn counts(&self, series: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.metrics().await.get(series).is_none_or(|count| *count == 0) {
+            assert!(Instant::now() < end, "no {series}:\n{}", self.program.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Sends a chat request and reads its whole answer.
     pub(crate) async fn chat(&self, body: &[u8], headers: &[(&str, &str)]) -> Answer {
         let request = self.client.post(format!("{}{CHAT}", self.program.url));
@@ -203,12 +219,6 @@ impl Gateway {
         let answer = self.client.request(method, url).body(body).send().await.unwrap();
         let status = answer.status().as_u16();
         (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap())
-    }
-
-    /// The metrics as text.
-    pub(crate) async fn metrics(&self) -> String {
-        let url = format!("{}/metrics", self.program.admin);
-        self.client.get(url).send().await.unwrap().text().await.unwrap()
     }
 }
 

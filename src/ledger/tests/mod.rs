@@ -24,6 +24,7 @@ mod results;
 mod twice;
 mod walk;
 mod way_out;
+mod would;
 mod writes;
 
 use super::Conversation;
@@ -169,6 +170,8 @@ pub(super) struct Talk {
     /// Every write that may have been run, also those that are forgotten by now: in which proposal, and whether it
     /// was settled when it was last seen.
     operations: HashMap<Operation, (u64, bool)>,
+    /// What enforcing would have refused the last event for.
+    pub(super) would_refuse: Vec<Code>,
 }
 
 impl Talk {
@@ -201,7 +204,9 @@ impl Talk {
         let mut ticked = self.conversation.clone();
         let time = ticked.apply(&Event::Tick, &self.rules, self.now);
         let before = self.conversation.clone();
-        let Transition { outcome, effects } = self.conversation.apply(event, &self.rules, self.now);
+        let Transition { outcome, effects, would_refuse } =
+            self.conversation.apply(event, &self.rules, self.now);
+        self.would_refuse = would_refuse;
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();
