@@ -80,7 +80,7 @@ fn read(upstream: &Upstream, directory: &Path) -> Result<Policy, String> {
     let env = env.into_iter().filter_map(|(key, file)| set(key, file)).collect();
     let read = load(Sources { file: None, env, flags: FlagOverrides::default() });
     let read = read.map_err(|problems| problems.to_string())?;
-    assert!(read.watched_files().len() >= 2);
+    assert!(read.files.len() >= 2);
     Ok(Policy { auth: read.auth, tls: read.tls, ..policy(upstream) })
 }
 

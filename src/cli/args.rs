@@ -68,8 +68,7 @@ pub enum KeysCommand {
     /// Make a key and print it, this once
     #[command(
         long_about = "Make a key and print it. The file keeps a salted hash only, so this is the one \
-        time that the key is shown. A running proxy takes it as soon as it reads its configuration again \
-        (SIGHUP)."
+        time that the key is shown. A running proxy takes it within a few seconds."
     )]
     Add(NewKey),
     /// List the keys of a file: ids, names, what they may do, and until when
@@ -134,7 +133,7 @@ const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment
     TIGERTALLY_<SECTION>__<KEY>      any key of the file, such as TIGERTALLY_GUARD__PROFILE=observe\n  \
     TIGERTALLY_UPSTREAM__API_KEY     the upstream's key\n  \
     RUST_LOG                         what is logged [default: info]\n\n\
-    SIGHUP reads the file again; SIGTERM and SIGINT drain, and a second one ends that at once.\n\n\
+    SIGHUP, and a change of the file or of one that it names, reads them again; SIGTERM and SIGINT drain, and a second one ends that at once.\n\n\
     config/example.toml lists every key with its default; `tigertally config check FILE` prints what \
     a file resolves to.";
 

@@ -4,8 +4,10 @@
 //! [`start`] puts the whole product together: the proxy with both of them.
 
 pub mod admin;
+mod body;
 mod calls;
 pub mod conversations;
+mod openapi;
 mod question;
 mod record;
 mod writes;

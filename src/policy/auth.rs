@@ -70,15 +70,6 @@ impl Auth {
     pub fn asks(&self) -> bool {
         !matches!(self, Auth::None)
     }
-
-    /// Files that it was read from.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        match self {
-            Auth::Keys { file, .. } => vec![file.clone()],
-            Auth::Jwt(jwt) => jwt.files(),
-            _ => Vec::new(),
-        }
-    }
 }
 
 /// What the section says besides the mode itself.
@@ -142,6 +133,7 @@ fn keys(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Option
         return None;
     };
     let path = beside(&file.origin, &file.value);
+    findings.reads(&path);
     match KeyRing::read(&path) {
         Ok(ring) => Some(Auth::Keys { file: path, ring: Arc::new(ring) }),
         Err(problems) => {

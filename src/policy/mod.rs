@@ -12,6 +12,7 @@ mod profile;
 mod raw;
 mod reload;
 mod resolve;
+mod rules;
 mod section;
 mod show;
 mod store;
@@ -21,6 +22,7 @@ pub mod tls;
 mod tools;
 mod units;
 mod upstream;
+mod watch;
 
 pub use auth::Auth;
 pub use problem::{Origin, Problem, Problems};
@@ -28,6 +30,7 @@ pub use profile::Profile;
 pub use resolve::{FlagOverrides, Sources, load, load_built_in};
 pub use tls::Tls;
 pub use units::duration;
+pub use watch::{Watch, Watched};
 
 use crate::guard::verdict;
 use crate::ledger;
@@ -57,6 +60,9 @@ pub struct Policy {
     pub profile: Profile,
     /// What is done about each code (the guard's and the ledger's).
     pub rules: verdict::Rules,
+    /// What enforcing would do about each code: under `observe`, the standard profile with the single rules
+    /// on top; otherwise the same as `rules`. What it would refuse and `rules` only note is counted so.
+    pub enforced: verdict::Rules,
     /// `observe`: calls are not held back in streams, nothing is refused. False when a single rule is set
     /// to `refuse` on top of the profile: what may be refused must be held.
     pub observe: bool,
@@ -86,6 +92,8 @@ pub struct Policy {
     pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
+    /// The files that all this was read from: a change of one is a reason to read all again.
+    pub files: Vec<Watched>,
 }
 
 /// The admin port.
@@ -273,12 +281,6 @@ impl Policy {
         let asks = self.auth.asks() || self.tls.as_ref().is_some_and(Tls::wants_certificates);
         !self.listen.ip().is_loopback() && !asks
     }
-
-    /// Files beside the configuration's own that a change of must read it again: keys and certificates.
-    #[must_use]
-    pub fn watched_files(&self) -> Vec<PathBuf> {
-        self.auth.files().into_iter().chain(self.tls.iter().flat_map(Tls::files)).collect()
-    }
 }
 
 impl Default for Policy {
@@ -291,6 +293,7 @@ impl Default for Policy {
             limits: Limits::default(),
             profile: Profile::default(),
             rules: Profile::default().rules(),
+            enforced: Profile::default().rules(),
             observe: false,
             ledger: Arc::default(),
             conversation_headers: vec![HeaderName::from_static("x-conversation-id")],
@@ -309,6 +312,7 @@ impl Default for Policy {
             },
             store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
+            files: Vec::new(),
         }
     }
 }

@@ -44,11 +44,6 @@ impl Tls {
     pub fn wants_certificates(&self) -> bool {
         self.client_ca_file.is_some()
     }
-
-    /// Files that it was read from.
-    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        [&self.cert_file, &self.key_file].into_iter().chain(&self.client_ca_file).cloned()
-    }
 }
 
 /// The one implementation of TLS's cryptography in this program.
@@ -84,12 +79,15 @@ pub(super) fn resolve(mut section: Section<'_>, findings: &Findings) -> Option<T
     };
     let cert_file = beside(&cert.origin, &cert.value);
     let key_file = beside(&key.origin, &key.value);
+    findings.reads(&cert_file);
+    findings.reads(&key_file);
     let chain = certificates(&cert_file)
         .map_err(|message| told(&cert, format!("{}: {message}", cert_file.display())));
     // Neither the path's text nor what was read is repeated: some write the secret in the wrong place.
     let private = private_key(&key_file).map_err(|message| told(&key, message));
     let verifier = client_ca.as_ref().map(|ca| {
         let path = beside(&ca.origin, &ca.value);
+        findings.reads(&path);
         client_verifier(&path).map_err(|message| told(ca, format!("{}: {message}", path.display())))
     });
     let verifier = verifier.transpose();

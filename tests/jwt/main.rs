@@ -30,7 +30,8 @@ fn with(upstream: &Upstream, settings: &[(&str, &str)]) -> Policy {
         .chain(settings)
         .map(|(key, value)| (format!("TIGERTALLY_AUTH__{key}"), (*value).to_owned()));
     let sources = Sources { file: None, env: env.collect(), flags: FlagOverrides::default() };
-    Policy { auth: load(sources).unwrap().auth, ..policy(upstream) }
+    let read = load(sources).unwrap();
+    Policy { auth: read.auth, files: read.files, ..policy(upstream) }
 }
 
 fn by_url(upstream: &Upstream, issuer: &Issuer) -> Policy {
@@ -185,7 +186,7 @@ async fn a_public_key_file_does_without_an_issuer_on_the_network() {
     let claim = [("TENANT_CLAIM", "org.id"), ("MODELS_CLAIM", "models")];
     let settings = [&[("PUBLIC_KEY_FILE", file.to_str().unwrap())], &claim[..]].concat();
     let policy = with(&upstream, &settings);
-    assert_eq!(policy.watched_files(), [file]);
+    assert_eq!(policy.files.iter().map(|it| it.path()).collect::<Vec<_>>(), [&file]);
     let guard = guard(policy).await;
     let client = client();
     let (signer, stranger) = (Signer::rsa("any", false), Signer::rsa("any", true));

@@ -110,17 +110,6 @@ pub struct Authorities {
     pub certificates: Vec<CertificateDer<'static>>,
 }
 
-impl Jwt {
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        match &self.keys {
-            KeySource::Url { authorities, .. } => {
-                authorities.iter().map(|them| them.file.clone()).collect()
-            }
-            KeySource::File { file, .. } => vec![file.clone()],
-        }
-    }
-}
-
 /// The name of an algorithm.
 #[must_use]
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
@@ -236,6 +225,7 @@ fn source(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Opti
             ca.iter().for_each(|found| tell(&found.origin, &found.key));
             refresh.iter().chain(&timeout).for_each(|found| tell(&found.origin, &found.key));
             let path = beside(&file.origin, &file.value);
+            findings.reads(&path);
             match public_keys(&path) {
                 Ok(keys) => Some(KeySource::File { file: path, keys }),
                 Err(message) => {
@@ -273,6 +263,7 @@ fn key_set_url(url: &str) -> Result<Uri, &'static str> {
 
 fn authorities(file: &Found<String>, findings: &Findings) -> Option<Authorities> {
     let path = beside(&file.origin, &file.value);
+    findings.reads(&path);
     match crate::policy::tls::certificates(&path) {
         Ok(certificates) => Some(Authorities { file: path, certificates }),
         Err(message) => {

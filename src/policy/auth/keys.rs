@@ -260,7 +260,7 @@ impl KeyRing {
     pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         let table = raw::parse(text, path, &mut problems);
-        let findings = Findings::new(problems);
+        let findings = Findings::new(problems, Vec::new());
         let mut root = Section::root(table, &findings);
         let mut ring = KeyRing::default();
         for (origin, section) in root.tables("key") {
@@ -271,7 +271,7 @@ impl KeyRing {
             }
         }
         root.finish();
-        Problems::new(findings.into_problems()).map_or(Ok(ring), Err)
+        Problems::new(findings.into_parts().0).map_or(Ok(ring), Err)
     }
 
     /// Adds one, unless its id is there already.
