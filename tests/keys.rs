@@ -201,8 +201,9 @@ async fn the_log_tells_the_reason_and_never_a_key_and_hangup_takes_new_keys() {
     let mut wrong = key.clone();
     wrong.replace_range(key.len() - 1.., if key.ends_with('a') { "b" } else { "a" });
     assert_eq!(status(&program.url, "/v1/models", &wrong).await, 401);
+    let stranger = add(&scratch.path().join("others.toml"), &["--name", "other"]);
+    assert_eq!(status(&program.url, "/v1/models", &stranger).await, 401);
     let new = add(&file, &["--name", "other"]);
-    assert_eq!(status(&program.url, "/v1/models", &new).await, 401);
     let hangup = Command::new("kill").args(["-s", "HUP", &program.id().to_string()]).status();
     assert!(hangup.unwrap().success());
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -213,11 +214,11 @@ async fn the_log_tells_the_reason_and_never_a_key_and_hangup_takes_new_keys() {
     for words in [
         "scheme=\"http\" auth=\"keys\"",
         &format!("reason=\"not the key with the id {}\"", id(&key)),
-        &format!("reason=\"no key has the id {}\"", id(&new)),
+        &format!("reason=\"no key has the id {}\"", id(&stranger)),
     ] {
         assert!(log.contains(words), "{words}\n{log}");
     }
-    for secret in [&key, &wrong, &new] {
+    for secret in [&key, &wrong, &stranger, &new] {
         assert!(!log.contains(secret.rsplit('_').next().unwrap()), "{log}");
     }
     assert!(!log.contains("somebody") && !log.contains("somewhere"), "{log}");

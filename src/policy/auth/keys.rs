@@ -409,7 +409,7 @@ mod tests {
             "k.toml:6: key.salt: is missing",
             "k.toml:7: key.nmae: unknown key; did you mean \"name\"?",
             "k.toml:8: key.expires: is no point in time; write it as \"2027-06-30T00:00:00Z\"",
-            "k.toml:9: keys: unknown key; did you mean \"key\"?",
+            "k.toml:9: keys: unknown section; did you mean \"key\"?",
         ] {
             assert!(told.iter().any(|line| line == words), "{words}\n{told:#?}");
         }
