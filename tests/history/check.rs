@@ -2,7 +2,8 @@
 //! that were seen are not looked at again, as Lowe does).
 //!
 //! Two things keep it small. A step that changes nothing and is right now is taken at once: if any order
-//! explains the rest, so does the one in which this step comes first. And an operation without an answer
+//! explains the rest, so does the one in which this step comes first (but for what died before it, which
+//! comes before it or never). And an operation without an answer
 //! whose generation is over is dropped.
 
 use super::spec::State;
@@ -93,9 +94,14 @@ impl Node {
             if unchanged && lost {
                 continue;
             }
+            if unchanged {
+                // What had to be over before this is asked must be tried first.
+                next.retain(|(before, _): &(usize, State)| {
+                    ops[*before].until.is_some_and(|until| until < op.asked)
+                });
+            }
             next.push((me, state));
             if unchanged {
-                next.drain(..next.len() - 1);
                 break;
             }
         }

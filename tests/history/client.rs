@@ -137,7 +137,14 @@ impl Client {
         request: reqwest::RequestBuilder,
     ) -> Option<Reply> {
         let ticket = self.recorder.asks(conversation, action.clone());
-        let answer = request.timeout(self.patience).send().await.ok()?;
+        let answer = match request.timeout(self.patience).send().await {
+            Ok(answer) => answer,
+            Err(error) if error.is_connect() => {
+                self.recorder.never(&ticket);
+                return None;
+            }
+            Err(_) => return None,
+        };
         let status = answer.status().as_u16();
         let body = serde_json::from_slice(&answer.bytes().await.ok()?).ok()?;
         let reply = Reply { status, body };

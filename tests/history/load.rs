@@ -4,11 +4,11 @@
 use super::client::{Client, Reply};
 use super::{Action, Outcome};
 use parking_lot::Mutex;
-use rand::RngExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Attempts of one generation that are made anew.
 const REPEATS: usize = 3;
@@ -190,7 +190,34 @@ impl Conversation {
     }
 }
 
-/// Whether a history shows that something was under load: every kind of answer came.
+/// Lets clients of these conversations ask, three of each, while `strike` does what it does at a random
+/// moment; until it is done and they are.
+pub(crate) async fn under(
+    client: &Client,
+    urls: &[String],
+    conversations: &[Arc<Conversation>],
+    strike: impl AsyncFnOnce(),
+) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for conversation in conversations {
+        let (conversation, client) = (Arc::clone(conversation), client.clone());
+        let (urls, stop) = (urls.to_vec(), Arc::clone(&stop));
+        clients.spawn(async move {
+            tokio::join!(
+                conversation.drive(&client, &urls, &stop),
+                conversation.meddle(&client, &urls, &stop),
+                conversation.meddle(&client, &urls, &stop),
+            );
+        });
+    }
+    tokio::time::sleep(Duration::from_micros(rand::random_range(1_000..120_000))).await;
+    strike().await;
+    stop.store(true, Ordering::SeqCst);
+    clients.join_all().await;
+}
+
+/// How often each kind of answer came: whether there was a load at all.
 pub(crate) fn kinds(client: &Client) -> Vec<(&'static str, usize)> {
     let histories = client.recorder.histories();
     let count = |which: fn(&Outcome) -> bool| {

@@ -112,6 +112,13 @@ impl Recorder {
         op.outcome = outcome;
     }
 
+    /// It was never sent.
+    pub(crate) fn never(&self, ticket: &Ticket) {
+        let mut recorded = self.0.lock();
+        let ops = recorded.conversations.get_mut(&ticket.conversation);
+        ops.and_then(|ops| ops.get_mut(ticket.at)).unwrap().until = Some(0);
+    }
+
     /// Whoever could still carry out what is unanswered is dead, and nothing of it is under way elsewhere.
     pub(crate) fn all_died(&self) {
         let mut recorded = self.0.lock();
