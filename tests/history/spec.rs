@@ -95,7 +95,7 @@ impl State {
     pub(crate) fn step(&self, ops: &[Op], me: usize, taken: u8, rules: Rules) -> Option<State> {
         let op = &ops[me];
         if taken == 1 {
-            return self.down(op, me);
+            return self.down(op, me, rules);
         }
         if let Outcome::Refused(code) = &op.outcome
             && !op.outcome.went_up()
@@ -152,7 +152,7 @@ impl State {
     }
 
     /// An exchange asks to go down.
-    fn down(&self, op: &Op, me: usize) -> Option<State> {
+    fn down(&self, op: &Op, me: usize, rules: Rules) -> Option<State> {
         let (Action::Open { generation, .. } | Action::Continue { generation, .. }) = &op.action
         else {
             return None;
@@ -163,7 +163,9 @@ impl State {
         let mut next = self.clone();
         match &op.outcome {
             Outcome::Refused(code) if code == "overtaken" => {
-                next.overtaken.remove(&me).then_some(next)
+                // Given up by the others, even if nobody tried again.
+                let lapsed = rules.leases_lapse && current;
+                (next.overtaken.remove(&me) || lapsed).then_some(next)
             }
             Outcome::Refused(_) => (!current && !overtaken).then_some(next),
             outcome => {

@@ -1,0 +1,146 @@
+//! Two replicas of the built program over one Redis, under a load of tracked conversations: a replica is
+//! killed, or stopped for a moment, or Redis is killed, at random moments. Whatever clients were told is
+//! explained by one order of single steps, through all of it.
+//!
+//! `TIGERTALLY_TEST_KILLS` sets how often (10 by default).
+//!
+//! Redis runs with `appendonly yes` and `appendfsync everysec`. What it has answered it has written to its
+//! log before (`write` comes before the answer, `fsync` up to a second later), so what dies with the process
+//! was never acknowledged: nothing may be lost here. What a machine that loses power may lose, up to a second
+//! of what was acknowledged, no test on one machine can show.
+
+use super::history::client::Client;
+use super::history::load::{Conversation, kinds, under};
+use super::lives::{Replica, kills};
+use super::server::{Server, signal};
+use std::sync::Arc;
+use std::time::Duration;
+use tigertally::cli::scripted_upstream::{Script, serve};
+
+const KILLS: usize = 10;
+const CONVERSATIONS: usize = 6;
+/// For which the append-only file makes up.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
+
+/// Replicas, and clients of conversations.
+struct World {
+    replicas: Vec<Replica>,
+    urls: Vec<String>,
+    client: Client,
+    conversations: Vec<Arc<Conversation>>,
+}
+
+/// An upstream in this process, which outlives every replica.
+pub(crate) async fn upstream() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(listener, Script::default()));
+    url
+}
+
+/// That many replicas over one Redis, started.
+pub(crate) async fn replicas(redis: &str, count: usize) -> Vec<Replica> {
+    let upstream = upstream().await;
+    let mut replicas = Vec::new();
+    for _ in 0..count {
+        let env = [("TIGERTALLY_STORE__KIND", "redis"), ("TIGERTALLY_STORE__URL", redis)];
+        let env = env.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let mut replica = Replica::new(&upstream, env);
+        replica.start().await;
+        replicas.push(replica);
+    }
+    replicas
+}
+
+impl World {
+    async fn start(redis: &str) -> Self {
+        let replicas = replicas(redis, 2).await;
+        let urls = replicas.iter().map(|replica| replica.url.clone()).collect();
+        let conversations =
+            (0..CONVERSATIONS).map(|n| Conversation::new(format!("c{n}"))).collect();
+        World { replicas, urls, client: Client::new(&Arc::default()), conversations }
+    }
+
+    /// What was told before is still so, at either replica.
+    async fn look(&self) {
+        for conversation in &self.conversations {
+            let url = &self.urls[rand::random_range(0..self.urls.len())];
+            conversation.look(&self.client, url).await;
+        }
+    }
+
+    fn check(&self, what: &str) {
+        let kinds = kinds(&self.client);
+        let (operations, lost) = self.client.recorder.check();
+        let calls: usize = self.conversations.iter().map(|one| one.calls()).sum();
+        println!("{what}: {operations} operations, {lost} lost, {calls} calls; {kinds:?}");
+        let missing = kinds.iter().filter(|(kind, seen)| *seen == 0 && *kind != "lost").count();
+        assert_eq!(missing, 0, "no such load: {kinds:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_survives_kills_of_a_replica() {
+    let server = Server::start(&[]);
+    let mut world = World::start(&server.url()).await;
+    let kills = kills(KILLS);
+    for _ in 0..kills {
+        // One of the two, or both.
+        let (first, count) = [(0, 1), (1, 1), (0, 2)][rand::random_range(0..3)];
+        let World { replicas, urls, client, conversations } = &mut world;
+        let struck = &mut replicas[first..first + count];
+        under(client, urls, conversations, async || {
+            struck.iter_mut().for_each(Replica::kill);
+            // The other goes on alone for a while.
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..50))).await;
+        })
+        .await;
+        for replica in struck {
+            replica.start().await;
+        }
+        world.look().await;
+    }
+    world.check(&format!("{kills} kills of replicas"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_survives_kills_of_redis() {
+    let mut server = Some(Server::start(&DURABLE));
+    let world = World::start(&server.as_ref().unwrap().url()).await;
+    let kills = kills(KILLS);
+    for _ in 0..kills {
+        under(&world.client, &world.urls, &world.conversations, async || {
+            let running = server.take().unwrap();
+            signal(running.process, "-KILL");
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..50))).await;
+            server = Some(tokio::task::spawn_blocking(|| running.relaunch()).await.unwrap());
+        })
+        .await;
+        for replica in &world.replicas {
+            replica.is_ready().await;
+        }
+        world.look().await;
+    }
+    world.check(&format!("{kills} kills of Redis"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_stays_true_when_a_replica_stops_for_a_moment() {
+    let server = Server::start(&[]);
+    let world = World::start(&server.url()).await;
+    let stops = kills(KILLS);
+    for _ in 0..stops {
+        let stopped = &world.replicas[rand::random_range(0..2)];
+        under(&world.client, &world.urls, &world.conversations, async || {
+            stopped.signal("-STOP");
+            // Around what a late write is allowed: see `a_decision_that_was_held_up_is_not_carried_out`.
+            let pause = Duration::from_millis(rand::random_range(10..2_000));
+            tokio::time::sleep(pause).await;
+            stopped.signal("-CONT");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        })
+        .await;
+        world.look().await;
+    }
+    world.check(&format!("{stops} stops of replicas"));
+}
