@@ -249,14 +249,14 @@ async fn all(clients: impl Iterator<Item = impl Future<Output = ()>>) {
 async fn clients_abreast_see_one_history_through_every_kill() {
     let kills = kills(KILLS);
     let Proxy { mut replica, client } = proxy("process").await;
-    let conversations: Vec<_> =
-        (0..CLIENTS).map(|n| Conversation::new(format!("c{n}"))).collect();
+    let conversations: Vec<_> = (0..CLIENTS).map(|n| Conversation::new(format!("c{n}"))).collect();
     replica.start().await;
     let urls = [replica.url.clone()];
     for _ in 0..kills {
         under(&client, &urls, &conversations, async || replica.kill()).await;
         client.recorder.all_died();
         replica.start().await;
+        replica.is_ready().await;
         for conversation in &conversations {
             conversation.look(&client, &urls[0]).await;
         }

@@ -118,12 +118,15 @@ fn what_a_sound_store_answers_one_by_one_passes() {
         (decide(3, "c", "x"), refused("stale")),
         (
             Action::Read,
-            record(3, &[
-                ("a", 1, "accepted"),
-                ("b", 2, "superseded"),
-                ("c", 3, "replaced"),
-                ("d", 3, "open"),
-            ]),
+            record(
+                3,
+                &[
+                    ("a", 1, "accepted"),
+                    ("b", 2, "superseded"),
+                    ("c", 3, "replaced"),
+                    ("d", 3, "open"),
+                ]
+            ),
         ),
     ])));
 }
@@ -198,41 +201,44 @@ fn each_way_to_be_unsound_is_caught() {
     let opened = (open(1), proposed("a"));
     let accepted = (decide(1, "a", "x"), Outcome::Accepted);
     let cases: &[(&str, &[(Action, Outcome)])] = &[
-        ("a generation goes back", &[opened.clone(), (to(3), moved(3, &["a"])), (to(2), moved(2, &[]))]),
+        (
+            "a generation goes back",
+            &[opened.clone(), (to(3), moved(3, &["a"])), (to(2), moved(2, &[]))],
+        ),
         ("an older task opens", &[(to(3), moved(3, &[])), (open(2), proposed("b"))]),
-        ("an older result is accepted", &[
-            opened.clone(),
-            (to(2), moved(2, &["a"])),
-            (decide(1, "a", "x"), Outcome::Accepted),
-        ]),
+        (
+            "an older result is accepted",
+            &[opened.clone(), (to(2), moved(2, &["a"])), (decide(1, "a", "x"), Outcome::Accepted)],
+        ),
         ("a result is accepted again", &[opened.clone(), accepted.clone(), accepted.clone()]),
-        ("another result is accepted", &[
-            opened.clone(),
-            accepted.clone(),
-            (decide(1, "a", "y"), Outcome::Accepted),
-        ]),
-        ("another result goes up", &[
-            opened.clone(),
-            accepted.clone(),
-            (goes_on(1, "a", "y", false), Outcome::Answered),
-        ]),
-        ("a registered call is unknown", &[
-            opened.clone(),
-            (decide(1, "a", "x"), refused("unmatched")),
-        ]),
-        ("a call nobody proposed goes up", &[
-            opened.clone(),
-            (goes_on(1, "z", "x", false), Outcome::Answered),
-        ]),
-        ("one continuation is answered twice", &[
-            opened.clone(),
-            (goes_on(1, "a", "x", false), Outcome::Answered),
-            (goes_on(1, "a", "x", false), Outcome::Answered),
-        ]),
-        ("a first continuation is a duplicate", &[
-            opened.clone(),
-            (goes_on(1, "a", "x", false), refused("duplicate")),
-        ]),
+        (
+            "another result is accepted",
+            &[opened.clone(), accepted.clone(), (decide(1, "a", "y"), Outcome::Accepted)],
+        ),
+        (
+            "another result goes up",
+            &[opened.clone(), accepted.clone(), (goes_on(1, "a", "y", false), Outcome::Answered)],
+        ),
+        (
+            "a registered call is unknown",
+            &[opened.clone(), (decide(1, "a", "x"), refused("unmatched"))],
+        ),
+        (
+            "a call nobody proposed goes up",
+            &[opened.clone(), (goes_on(1, "z", "x", false), Outcome::Answered)],
+        ),
+        (
+            "one continuation is answered twice",
+            &[
+                opened.clone(),
+                (goes_on(1, "a", "x", false), Outcome::Answered),
+                (goes_on(1, "a", "x", false), Outcome::Answered),
+            ],
+        ),
+        (
+            "a first continuation is a duplicate",
+            &[opened.clone(), (goes_on(1, "a", "x", false), refused("duplicate"))],
+        ),
         ("a conflict with nothing", &[opened.clone(), (decide(1, "a", "x"), refused("conflict"))]),
         ("a current call is stale", &[opened.clone(), (decide(1, "a", "x"), refused("stale"))]),
         ("a current task is stale", &[opened.clone(), (open(1), refused("stale_generation"))]),
@@ -242,25 +248,29 @@ fn each_way_to_be_unsound_is_caught() {
         ("a switch tells of another call", &[opened.clone(), (to(2), moved(2, &["a", "z"]))]),
         ("a switch goes elsewhere", &[opened.clone(), (to(2), moved(3, &["a"]))]),
         ("the record forgets a call", &[opened.clone(), (Action::Read, record(1, &[]))]),
-        ("the record is behind", &[
-            opened.clone(),
-            accepted.clone(),
-            (Action::Read, record(1, &[("a", 1, "open")])),
-        ]),
-        ("the record knows nothing", &[
-            opened.clone(),
-            (Action::Read, Outcome::Record(Record { generation: None, calls: [].into() })),
-        ]),
-        ("an attempt's number comes twice", &[
-            opened.clone(),
-            (start(1, "a"), Outcome::Started(1)),
-            (start(1, "a"), Outcome::Started(1)),
-        ]),
-        ("a finished call starts", &[
-            opened.clone(),
-            accepted.clone(),
-            (start(1, "a"), Outcome::Started(1)),
-        ]),
+        (
+            "the record is behind",
+            &[opened.clone(), accepted.clone(), (Action::Read, record(1, &[("a", 1, "open")]))],
+        ),
+        (
+            "the record knows nothing",
+            &[
+                opened.clone(),
+                (Action::Read, Outcome::Record(Record { generation: None, calls: [].into() })),
+            ],
+        ),
+        (
+            "an attempt's number comes twice",
+            &[
+                opened.clone(),
+                (start(1, "a"), Outcome::Started(1)),
+                (start(1, "a"), Outcome::Started(1)),
+            ],
+        ),
+        (
+            "a finished call starts",
+            &[opened.clone(), accepted.clone(), (start(1, "a"), Outcome::Started(1))],
+        ),
         ("an id is proposed twice", &[opened.clone(), (open(2), proposed("a"))]),
         ("a code that is no answer here", &[opened.clone(), (open(2), refused("late"))]),
     ];
@@ -286,10 +296,7 @@ fn races_are_caught_where_no_order_explains_them() {
         op(11, 21, decide(1, "a", "y"), Outcome::Accepted),
     ]));
     // Released, though the switch that was acknowledged does not know of the call.
-    assert!(!is_legal(&[
-        op(10, 40, open(1), proposed("a")),
-        op(15, 20, to(2), moved(2, &[])),
-    ]));
+    assert!(!is_legal(&[op(10, 40, open(1), proposed("a")), op(15, 20, to(2), moved(2, &[])),]));
     // Both attempts at an opening, and both are open.
     assert!(!is_legal(&[
         op(10, 40, open(1), proposed("a")),

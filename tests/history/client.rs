@@ -98,12 +98,7 @@ impl Client {
     }
 
     /// Asks the control API.
-    pub(crate) async fn ask(
-        &self,
-        url: &str,
-        conversation: &str,
-        action: Action,
-    ) -> Option<Reply> {
+    pub(crate) async fn ask(&self, url: &str, conversation: &str, action: Action) -> Option<Reply> {
         let base = format!("{url}/guard/v1/conversations/{conversation}");
         let request = match &action {
             Action::Read => self.http.get(base),

@@ -48,7 +48,10 @@ pub(crate) enum Outcome {
     Accepted,
     /// The number of this attempt.
     Started(u64),
-    Advanced { generation: u64, superseded: Vec<String> },
+    Advanced {
+        generation: u64,
+        superseded: Vec<String>,
+    },
     Record(Record),
     Refused(String),
 }

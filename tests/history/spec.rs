@@ -107,9 +107,10 @@ impl State {
             (Action::Open { generation, question }, _) => {
                 let mut next = self.reaching(*generation)?;
                 let question = Question::Opening(question.clone());
-                let theirs = next.calls.values_mut().filter(|call| {
-                    call.question == question && call.state == CallState::Open
-                });
+                let theirs = next
+                    .calls
+                    .values_mut()
+                    .filter(|call| call.question == question && call.state == CallState::Open);
                 theirs.for_each(|call| call.state = CallState::Replaced);
                 next.hold(question, me, ops);
                 Some(next)
@@ -274,7 +275,9 @@ impl State {
                 content.is_none_or(|content| content == before)
                     && (!matches!(action, Action::Continue { .. }) || held())
             }
-            (CallState::Accepted(before), "conflict") => content.is_some_and(|other| other != before),
+            (CallState::Accepted(before), "conflict") => {
+                content.is_some_and(|other| other != before)
+            }
             (CallState::Superseded | CallState::Replaced, "stale") => true,
             (CallState::Open, "stale") => generation != known.generation,
             _ => false,

@@ -1,7 +1,5 @@
 //! The built program on one folder and one pair of ports for all its lives: for tests that kill it.
 
-#![expect(dead_code, reason = "each test that uses it uses a part")]
-
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
