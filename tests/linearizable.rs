@@ -148,6 +148,11 @@ fn what_is_abreast_may_come_in_either_order() {
         let ops = [op(10, 20, open(2), outcome), op(12, 15, to(3), moved(3, superseded))];
         assert!(is_legal(&ops));
     }
+    // It was registered, and withheld before it was let go.
+    assert!(is_legal(&[
+        op(10, 20, open(2), refused("stale_answer")),
+        op(12, 15, to(3), moved(3, &["b"])),
+    ]));
     // A newer attempt took over, and the generation moved on before the older one knew.
     assert!(is_legal(&[
         op(0, 30, open(1), refused("overtaken")),

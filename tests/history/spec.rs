@@ -324,8 +324,10 @@ fn older(code: &str, generation: u64, current: u64) -> bool {
     code == "stale_generation" && generation < current
 }
 
-/// Whether there may be calls that no client was told of.
+/// Whether there may be calls that no client was told of: the answer was lost, or withheld at the last
+/// moment, when it had been registered.
 fn may_be_unknown(ops: &[Op]) -> bool {
-    let lost = |op: &Op| op.outcome == Outcome::Lost;
-    ops.iter().any(|op| lost(op) && matches!(op.action, Action::Open { .. }))
+    let untold =
+        |op: &Op| op.outcome == Outcome::Lost || (op.steps() == 2 && !op.outcome.is_answer());
+    ops.iter().any(|op| untold(op) && matches!(op.action, Action::Open { .. }))
 }

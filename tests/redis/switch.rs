@@ -1,17 +1,20 @@
 //! The user moves on at one gateway while another streams: the stream ends, soon, and nothing that it held
 //! is let go afterwards.
 
-use super::fleet::{Fleet, opening};
+use super::fleet::{Feed, Fleet, opening};
 use super::history::client::{Reply, outcome};
 use super::history::{Action, Outcome, Recorder};
 use super::rounds;
 use super::server::{Cluster, Server};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 /// What the design promises when a push is lost, and time for a busy machine.
 const AT_WORST: Duration = Duration::from_secs(3);
+/// Streams under way side by side.
+const ABREAST: u64 = 4;
 /// What a push must do.
 const PUSHED: Duration = Duration::from_millis(100);
 
@@ -28,11 +31,21 @@ async fn a_switch_at_one_gateway_of_a_cluster_ends_the_stream_at_another() {
 }
 
 async fn switch(url: &str, rounds: u64) {
-    let fleet = Fleet::start(url, 2).await;
-    let recorder = Recorder::default();
+    let fleet = Arc::new(Fleet::start(url, 2).await);
+    let recorder = Arc::new(Recorder::default());
+    let mut lanes = JoinSet::new();
+    for lane in 0..ABREAST {
+        let (fleet, recorder) = (Arc::clone(&fleet), Arc::clone(&recorder));
+        lanes.spawn(async move {
+            let mut cuts = Vec::new();
+            for round in (lane..rounds).step_by(ABREAST as usize) {
+                cuts.push((round, one_round(&fleet, &recorder, round).await));
+            }
+            cuts
+        });
+    }
     let (mut took, mut released, mut stale) = (Vec::new(), 0, Vec::new());
-    for round in 0..rounds {
-        let cut = one_round(&fleet, &recorder, round).await;
+    for (round, cut) in lanes.join_all().await.into_iter().flatten() {
         took.push(cut.took);
         released += u64::from(cut.released);
         if cut.stale {
@@ -66,8 +79,9 @@ struct Cut {
 async fn one_round(fleet: &Fleet, recorder: &Recorder, round: u64) -> Cut {
     let name = format!("c{round}");
     let asked = recorder.asks(&name, Action::Open { generation: 1, question: name.clone() });
+    let feed = fleet.upstream.feeds(&name);
     let mut response = fleet.request(0, &name, &opening(&name, true)).send().await.unwrap();
-    let feed = fleet.upstream.streams.lock().await.recv().await.unwrap();
+    let feed = feed.await.unwrap();
     assert_eq!(response.status(), 200);
     feed.send(event(r#"{"content":"A is"}"#, "null")).unwrap();
     let mut got = response.chunk().await.unwrap().unwrap().to_vec();
@@ -115,7 +129,7 @@ async fn one_round(fleet: &Fleet, recorder: &Recorder, round: u64) -> Cut {
     Cut { took, released: let_go, stale: let_go && superseded != 1 }
 }
 
-async fn finish(feed: UnboundedSender<Bytes>, name: String, round: u64) {
+async fn finish(feed: Feed, name: String, round: u64) {
     tokio::time::sleep(Duration::from_micros(round * 97 % 3000)).await;
     let call = format!(
         r#"{{"tool_calls":[{{"index":0,"id":"call_{name}","type":"function","function":{{"name":"get_order","arguments":"{{}}"}}}}]}}"#
