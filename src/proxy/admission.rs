@@ -24,9 +24,16 @@ use std::task::{Context, Poll};
 pub(crate) struct Passage {
     flight: Option<Flight>,
     unwatched: bool,
+    /// What enforcing would have refused the request for.
+    would_refuse: Vec<Code>,
 }
 
 impl Passage {
+    /// Nothing of this exchange is remembered.
+    fn untracked() -> Self {
+        Passage { flight: None, unwatched: false, would_refuse: Vec::new() }
+    }
+
     /// The place in the ledger, when the exchange is tracked.
     pub(crate) fn flight(&mut self) -> Option<&mut Flight> {
         self.flight.as_mut()
@@ -45,6 +52,11 @@ impl Passage {
     #[must_use]
     pub(crate) fn admitted(&self) -> Option<&Admitted> {
         self.flight.as_ref().map(Flight::admitted)
+    }
+
+    /// What enforcing would have refused the request for, where the operator only watches.
+    pub(super) fn would_refuse(&mut self) -> Vec<Code> {
+        std::mem::take(&mut self.would_refuse)
     }
 
     /// Ready when the exchange is no longer wanted and the rules say that this ends it.
@@ -73,11 +85,13 @@ pub(super) async fn admit(
     cleared: &mut Cleared,
 ) -> Result<Passage, Box<Refusal>> {
     let (Some(event), Some(name)) = (cleared.admit.take(), &standing.conversation) else {
-        return Ok(Passage { flight: None, unwatched: false });
+        return Ok(Passage::untracked());
     };
     let key = conversation_key(gateway.store.digest_key(), principal, name);
     match Flight::admit(gateway, key, event, settings.policy.ledger.clone()).await {
-        Admission::Flight(flight) => Ok(Passage { flight: Some(flight), unwatched: false }),
+        Admission::Flight(flight, would_refuse) => {
+            Ok(Passage { flight: Some(flight), unwatched: false, would_refuse })
+        }
         Admission::Refused(refused) => {
             let mut refusal = Refusal::of_ledger(refused);
             refusal.notes.append(&mut cleared.notes);
@@ -85,7 +99,7 @@ pub(super) async fn admit(
         }
         Admission::Failed(StoreError::Unavailable(_)) if goes_on_without_store(settings) => {
             cleared.notes.push(untracked());
-            Ok(Passage { flight: None, unwatched: false })
+            Ok(Passage::untracked())
         }
         Admission::Failed(error) => Err(Box::new(Refusal::of_store(&error))),
     }

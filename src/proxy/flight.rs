@@ -28,8 +28,8 @@ const AT_ONCE: usize = 64;
 
 /// What became of a request to go up.
 pub(crate) enum Admission {
-    /// It may. [`Flight`] is the proof.
-    Flight(Flight),
+    /// It may. [`Flight`] is the proof. With what enforcing would have refused it for.
+    Flight(Flight, Vec<Code>),
     /// It may not.
     Refused(crate::ledger::event::Refused),
     /// The store did not answer.
@@ -76,10 +76,11 @@ impl Flight {
         pushed: oneshot::Receiver<Code>,
         applied: Result<Transition, StoreError>,
     ) -> Admission {
-        let turned_away = match applied.map(|transition| transition.outcome) {
-            Ok(Outcome::Admitted(admitted)) => {
+        let applied = applied.map(|transition| (transition.outcome, transition.would_refuse));
+        let turned_away = match applied {
+            Ok((Outcome::Admitted(admitted), would_refuse)) => {
                 gateway.flights.admitted(&place);
-                return Admission::Flight(Flight {
+                let flight = Flight {
                     gateway,
                     place,
                     admitted,
@@ -87,9 +88,10 @@ impl Flight {
                     ending: Ending::ClientGone { calls_sent: false },
                     closing: None,
                     closed: false,
-                });
+                };
+                return Admission::Flight(flight, would_refuse);
             }
-            Ok(Outcome::Refused(refused)) => Admission::Refused(refused),
+            Ok((Outcome::Refused(refused), _)) => Admission::Refused(refused),
             Ok(_) => {
                 Admission::Failed(StoreError::Unavailable("the store answered something else"))
             }

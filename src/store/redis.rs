@@ -17,6 +17,7 @@
 //! | `commit` | one event on one conversation |
 //! | `places` | the bound per principal |
 //! | `agenda` | deadlines, leases and expiry of what this replica touched |
+//! | `watch` | the same, listed for the others should this replica die |
 //! | `push` | cuts, told to the other replicas at once |
 //!
 //! The trade-off: durability and order are Redis's own. `appendfsync everysec` loses up to a second on a
@@ -36,6 +37,7 @@ mod names;
 mod places;
 mod push;
 mod script;
+mod watch;
 
 #[cfg(test)]
 #[path = "../../tests/redis/server.rs"]
@@ -181,6 +183,7 @@ impl RedisStore {
             clock: settings.clock,
             cache: Cache::new(settings.cached_bytes),
             agenda: Agenda::default(),
+            wanted: watch::Wanted::default(),
             turns: Turns::default(),
             listener,
             origin,
@@ -335,7 +338,7 @@ impl Store for RedisStore {
                     return Err(error);
                 }
             }
-            Ok(())
+            self.core.look_after_others(rules).await
         })
     }
 
