@@ -33,6 +33,8 @@ struct Sent {
     reply: Reply,
     /// A series that must count something before this is sent.
     after: Option<&'static str>,
+    /// Whether somebody says before this is sent that the write was applied.
+    applied: bool,
 }
 
 /// A request in which one thing is wrong, or whose answer has one thing wrong.
@@ -48,7 +50,7 @@ struct Scene {
 impl Sent {
     fn raw(body: impl Into<String>) -> Self {
         let (body, reply) = (body.into(), text(false));
-        Sent { body, conversation: false, generation: None, reply, after: None }
+        Sent { body, conversation: false, generation: None, reply, after: None, applied: false }
     }
 
     fn of(list: &[Value]) -> Self {
@@ -79,6 +81,13 @@ impl Sent {
     async fn send(&self, upstream: &Upstream, gateway: &Gateway) -> Answer {
         if let Some(series) = self.after {
             gateway.counts(series).await;
+        }
+        if self.applied {
+            let (_, record) = gateway.control("GET", "c", &Value::Null).await;
+            let key = record["calls"][0]["operation_key"].as_str().unwrap();
+            let said = json!({"outcome": "applied"});
+            let (status, _) = gateway.control("POST", &format!("c/writes/{key}"), &said).await;
+            assert_eq!(status, 200);
         }
         upstream.reply_with(self.reply.clone());
         let generation = self.generation.map(|generation| generation.to_string());
@@ -159,6 +168,9 @@ fn remembered() -> Vec<Scene> {
     let edited = Call("c1", "get_order", OTHER.2);
     let again = Call("c2", REFUND.1, REFUND.2);
     let next = || Sent::tracked(&[user("v")]);
+    let notice = r#"{"ok":false,"error":{"code":"timeout"}}"#;
+    let told_of_timeout = Sent::tracked(&list(&[REFUND], &[("c1", notice)])).says(&[again]);
+    let applied = Sent { applied: true, ..told_of_timeout.after(REFUND_TIMED_OUT) };
     vec![
         Scene::new(Code::Unmatched, Sent::tracked(&list(&[unknown], &[("c9", "x")])))
             .behind([asked()]),
@@ -173,6 +185,12 @@ fn remembered() -> Vec<Scene> {
         Scene::new(Code::StaleGeneration, next().at(1)).behind([asked().at(2)]),
         Scene::new(Code::GenerationRequired, next()).behind([asked().at(1)]),
         Scene::new(Code::WriteOutcomeUnknown, next().says(&[again]).after(REFUND_TIMED_OUT))
+            .behind([Sent::tracked(&[user("u")]).says(&[REFUND])])
+            .with(&[
+                ("TIGERTALLY_TOOLS__REFUND_ORDER__EFFECT", "write"),
+                ("TIGERTALLY_TOOLS__REFUND_ORDER__DEADLINE", "30ms"),
+            ]),
+        Scene::new(Code::WriteApplied, applied)
             .behind([Sent::tracked(&[user("u")]).says(&[REFUND])])
             .with(&[
                 ("TIGERTALLY_TOOLS__REFUND_ORDER__EFFECT", "write"),
