@@ -17,6 +17,7 @@
 mod abort;
 mod admission;
 mod answer;
+mod arrears;
 pub(crate) mod body;
 mod clearance;
 pub(crate) mod exchange;

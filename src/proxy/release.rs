@@ -98,27 +98,29 @@ pub(super) fn judge(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
-    tracked: bool,
+    passage: &Passage,
     proposal: &Proposal,
     mut faults: Vec<Fault>,
 ) -> Result<Judged, Stopped> {
+    let (tracked, recorded) = (passage.admitted().is_some(), passage.is_recorded());
     faults.extend(proposal::judge(proposal, &cleared.offer, tracked));
     let verdict = settings.policy.rules.judge(faults);
     let refused = !verdict.refused.is_empty() && !settings.policy.observe;
-    count(gateway, proposal, refused, tracked);
+    count(gateway, proposal, refused, recorded);
     if refused {
         return Err(Stopped::output(verdict.refused, verdict.notes));
     }
     let mut notes = verdict.refused;
     notes.extend(verdict.notes);
-    let alternatives = if tracked { alternatives(gateway, settings, proposal) } else { Vec::new() };
+    let alternatives =
+        if recorded { alternatives(gateway, settings, proposal) } else { Vec::new() };
     Ok(Judged { alternatives, forced: notes.iter().any(|note| could_refuse(note.code)), notes })
 }
 
 /// Counts proposed calls; those that are registered are counted by the ledger's facts.
-fn count(gateway: &Gateway, proposal: &Proposal, refused: bool, tracked: bool) {
+fn count(gateway: &Gateway, proposal: &Proposal, refused: bool, recorded: bool) {
     let verdict = if refused { CallVerdict::Refuse } else { CallVerdict::Pass };
-    if tracked && !refused {
+    if recorded && !refused {
         return;
     }
     for call in proposal.choices.iter().flat_map(|choice| &choice.calls) {
@@ -200,6 +202,8 @@ fn alternatives(gateway: &Gateway, settings: &Settings, proposal: &Proposal) -> 
             calls: choice
                 .calls
                 .iter()
+                // One without an id gets by only while nobody can be asked, and has no result to be told.
+                .filter(|call| call.id.as_deref().is_some_and(|id| !id.is_empty()))
                 .map(|call| {
                     let name = call.name.as_deref().unwrap_or("");
                     let arguments = call.arguments.text().unwrap_or("");
@@ -220,5 +224,6 @@ fn alternatives(gateway: &Gateway, settings: &Settings, proposal: &Proposal) -> 
                 })
                 .collect(),
         })
+        .filter(|alternative| !alternative.calls.is_empty())
         .collect()
 }
