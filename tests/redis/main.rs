@@ -11,7 +11,6 @@
 )]
 
 mod agreement;
-mod figures;
 mod fleet;
 mod once;
 mod outage;
