@@ -13,23 +13,22 @@ pub(crate) async fn print() {
     let scratch = scratch();
     let options = options(scratch.path().join("many"), Durability::Process);
     let open = || Arc::new(EmbeddedStore::open(&options, clock(), Arc::new(Deaf)).unwrap());
-    let each = |before: u64| resident().saturating_sub(before) / u64::try_from(KEPT).unwrap();
     let (before, store) = (resident(), open());
     let mut spans = Vec::new();
     for n in 0..KEPT {
         spans.clear();
         task(&*store, n, 1, &mut spans).await;
     }
-    println!("{} bytes of memory for a conversation in use", each(before));
+    let each = resident().saturating_sub(before) / u64::try_from(KEPT).unwrap();
+    println!("{each} bytes of memory for a conversation in use");
     drop(store);
-    let (began, before) = (Instant::now(), resident());
+    let began = Instant::now();
     let store = open();
     println!(
-        "opened {} conversations, {} MB of log, in {:.2} s; {} bytes of memory each until used",
+        "opened {} conversations, {} MB of log, in {:.2} s",
         store.conversations(),
         bytes(&options.path) >> 20,
-        began.elapsed().as_secs_f64(),
-        each(before)
+        began.elapsed().as_secs_f64()
     );
 }
 
