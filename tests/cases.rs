@@ -6,9 +6,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[expect(dead_code, reason = "what other tests need")]
 mod gateway;
 #[expect(dead_code, reason = "what the soak needs")]
 mod program;
+mod watching;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use gateway::{Answer, Gateway, Reply, Upstream};

@@ -1,4 +1,5 @@
-//! What the process does on signals: reads its configuration again, drains, and drains no longer.
+//! What the process does on signals, and when a file of its configuration changes: reads it again, drains,
+//! and drains no longer.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -59,6 +60,14 @@ impl Process {
         let end = Instant::now() + Duration::from_secs(20);
         while !self.log().contains(words) {
             assert!(Instant::now() < end, "no {words:?} in:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn opens(&self, path: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_open(self, path).await {
+            assert!(Instant::now() < end, "{path} stays closed:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -127,6 +136,110 @@ async fn hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
     drop(feed);
     assert_eq!(next(&mut stream).await.unwrap(), answer);
     assert_eq!(next(&mut stream).await, None);
+}
+
+/// A configuration with one path open.
+fn opened(upstream: &Upstream, path: &str) -> String {
+    config(upstream, &format!("[routes]\npass = [\"{path}\"]"))
+}
+
+async fn is_open(process: &Process, path: &str) -> bool {
+    process.post(path, "{}".to_owned()).await.status() == 200
+}
+
+#[tokio::test]
+async fn a_file_that_is_renamed_over_the_old_one_is_taken_over() {
+    let upstream = Upstream::start().await;
+    let process = Process::start(&opened(&upstream, "/v1/one")).await;
+    let feed = upstream.will_stream();
+    let mut stream = process.post(rig::CHAT, ask(true)).await.into_body();
+    let beside = process.scratch.path().join("t.toml.new");
+    let strict = format!("{}[tools]\nallow = []\n", opened(&upstream, "/v1/two"));
+    std::fs::write(&beside, strict).unwrap();
+    std::fs::rename(&beside, process.config()).unwrap();
+    process.logs("a file has changed").await;
+    assert!(is_open(&process, "/v1/two").await);
+    assert!(!is_open(&process, "/v1/one").await, "all of it or nothing");
+    // What was in flight keeps the policy that it began with: its tool is still allowed.
+    let call = rig::fragment(Some("c1"), Some("get_order"), "{\"order_id\":\"A\"}");
+    let sent = call + &event("{}", Some("tool_calls"));
+    feed.send(Bytes::from(sent.clone())).unwrap();
+    drop(feed);
+    let mut got = String::new();
+    while let Some(bytes) = next(&mut stream).await {
+        got.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    assert_eq!(got, sent);
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_swapped_is_taken_over() {
+    use std::os::unix::fs::symlink;
+    let upstream = Upstream::start().await;
+    let process = Process::start(&opened(&upstream, "/v1/one")).await;
+    // From a plain file to what a mounted ConfigMap looks like, and then the swap of its data.
+    let at = |name: &str| process.scratch.path().join(name);
+    for (version, path) in [("..v1", "/v1/two"), ("..v2", "/v1/three")] {
+        std::fs::create_dir(at(version)).unwrap();
+        std::fs::write(at(version).join("t.toml"), opened(&upstream, path)).unwrap();
+    }
+    symlink("..v1", at("..data")).unwrap();
+    symlink("..data/t.toml", at("link")).unwrap();
+    std::fs::rename(at("link"), process.config()).unwrap();
+    process.opens("/v1/two").await;
+    symlink("..v2", at("..data_tmp")).unwrap();
+    std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
+    process.opens("/v1/three").await;
+    assert!(!is_open(&process, "/v1/two").await);
+}
+
+#[tokio::test]
+async fn a_bad_file_is_told_once_and_a_file_that_it_names_can_mend_it() {
+    let upstream = Upstream::start().await;
+    let process = Process::start(&opened(&upstream, "/v1/one")).await;
+    // Half of a file, and one that names a schema which is not there yet.
+    let whole = opened(&upstream, "/v1/two") + "[tools.get_order]\nschema = \"s.json\"\n";
+    std::fs::write(process.config(), &whole[..whole.len() - 3]).unwrap();
+    process.logs("not valid TOML").await;
+    std::fs::write(process.config(), &whole).unwrap();
+    process.logs("tools.get_order.schema").await;
+    assert!(is_open(&process, "/v1/one").await && !is_open(&process, "/v1/two").await);
+    std::fs::write(process.scratch.path().join("s.json"), "{\"type\":\"object\"}").unwrap();
+    process.opens("/v1/two").await;
+    let log = process.log();
+    let told = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!(told("tools.get_order.schema"), 1, "{log}");
+    assert_eq!(told("was read again"), 1, "{log}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_replaced_in_its_file_is_used_and_never_logged() {
+    let mut upstream = Upstream::start().await;
+    let process = Process::start(&config(&upstream, "")).await;
+    let key = process.scratch.path().join("key");
+    std::fs::write(&key, "hunter2-old").unwrap();
+    let text = config(&upstream, "") + "api_key_file = \"key\"\n";
+    std::fs::write(process.config(), text).unwrap();
+    process.logs("a file has changed").await;
+    for (name, next) in [("hunter2-old", "hunter2-new"), ("hunter2-new", "two words")] {
+        upstream.will(rig::json("{\"choices\":[]}"));
+        assert_eq!(process.post(rig::CHAT, ask(false)).await.status(), 200);
+        let (_, headers, _) = upstream.saw_request().await;
+        assert_eq!(headers["authorization"], format!("Bearer {name}"));
+        std::fs::write(&key, next).unwrap();
+        let told = if next.contains(' ') { "must hold one secret" } else { "was read again" };
+        let before = process.log().matches("was read again").count();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !process.log().contains("must hold one secret")
+            && process.log().matches("was read again").count() == before
+        {
+            assert!(Instant::now() < end, "no {told:?} in:\n{}", process.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(process.log().contains(told), "{}", process.log());
+    }
+    assert!(!process.log().contains("hunter2"), "{}", process.log());
+    assert!(!process.log().contains("two words"), "{}", process.log());
 }
 
 #[tokio::test]

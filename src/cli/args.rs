@@ -79,7 +79,7 @@ const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment
     TIGERTALLY_<SECTION>__<KEY>      any key of the file, such as TIGERTALLY_GUARD__PROFILE=observe\n  \
     TIGERTALLY_UPSTREAM__API_KEY     the upstream's key\n  \
     RUST_LOG                         what is logged [default: info]\n\n\
-    SIGHUP reads the file again; SIGTERM and SIGINT drain, and a second one ends that at once.\n\n\
+    SIGHUP, and a change of the file or of one that it names, reads them again; SIGTERM and SIGINT drain, and a second one ends that at once.\n\n\
     config/example.toml lists every key with its default; `tigertally config check FILE` prints what \
     a file resolves to.";
 

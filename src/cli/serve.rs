@@ -4,7 +4,7 @@ use super::tell;
 use crate::control;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
-use crate::policy::{self, Policy, Sources, StoreKind};
+use crate::policy::{self, Policy, Sources, StoreKind, Watch};
 use crate::proxy::{Flights, Gateway, Running, StartError};
 use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
@@ -13,11 +13,15 @@ use crate::store::{ConversationKey, Listener, Store};
 use crate::telemetry::{Metrics, logs};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
-/// Serves until SIGTERM or SIGINT, then goes down in good order. On SIGHUP `sources`, which gave `policy`,
-/// are read again.
+/// How often the files of the configuration are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Serves until SIGTERM or SIGINT, then goes down in good order. On SIGHUP, and when a file that was read has
+/// changed, `sources`, which gave `policy`, are read again.
 #[must_use]
 pub fn run(policy: Policy, sources: &Sources) -> ExitCode {
     if let Err(error) = logs::init(policy.log_format) {
@@ -53,6 +57,7 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;
     let store = policy.store.to_string();
+    let mut watch = Watch::new(&policy.files);
     let running = start(policy).await?;
     let upstream = running.gateway().settings().policy.upstream.url.to_string();
     tracing::info!(
@@ -69,11 +74,15 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     if insecure {
         tracing::warn!("others can reach the client port and nobody proves who they are");
     }
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
+        let why = tokio::select! {
             () = any(&mut ends) => break,
-            _ = hangup.recv() => reload(running.gateway(), sources),
-        }
+            _ = hangup.recv() => "SIGHUP",
+            _ = look.tick() => if watch.has_changed() { "a file has changed" } else { continue },
+        };
+        watch = reload(running.gateway(), sources, why);
     }
     tracing::info!("draining");
     let drained = running.shutdown_unless(any(&mut ends)).await;
@@ -89,27 +98,33 @@ async fn any([one, other]: &mut [Signal; 2]) {
     }
 }
 
-/// Reads the configuration again and puts it in force, or says why not. Reads files: on the thread that
-/// waits for signals, which serves nobody.
-fn reload(gateway: &Gateway, sources: &Sources) {
+/// Reads the configuration again and puts it in force, or says why not. Gives the watch on what was read,
+/// so that a bad file is told once, and tried again when it or a file that it names has changed. Reads files:
+/// on the thread that waits for signals, which serves nobody.
+fn reload(gateway: &Gateway, sources: &Sources, why: &str) -> Watch {
     match policy::load(sources.clone()) {
         Err(problems) => {
             for problem in problems.iter() {
-                tracing::error!(%problem, "the configuration stays as it was");
+                tracing::error!(%problem, why, "the configuration stays as it was");
             }
+            Watch::new(problems.files())
         }
-        Ok(policy) => match gateway.reload(policy) {
-            Err(problem) => tracing::error!(%problem, "the configuration stays as it was"),
-            Ok(kept) => {
-                if !kept.is_empty() {
-                    tracing::warn!(
-                        keys = kept.join(" "),
-                        "these need a restart and stay as they were"
-                    );
+        Ok(policy) => {
+            let watch = Watch::new(&policy.files);
+            match gateway.reload(policy) {
+                Err(problem) => {
+                    tracing::error!(%problem, why, "the configuration stays as it was");
                 }
-                tracing::info!("the configuration was read again");
+                Ok(kept) => {
+                    if !kept.is_empty() {
+                        let keys = kept.join(" ");
+                        tracing::warn!(keys, "these need a restart and stay as they were");
+                    }
+                    tracing::info!(why, "the configuration was read again");
+                }
             }
-        },
+            watch
+        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! Before a tool runs: an application asks whether the call is still open, current and in time.
 
+use super::body::{self, Whole};
 use super::moment;
-use super::question::{
-    Asked, Named, Question, answer, check_generation, named, no_body, read_json, refused,
-    unexpected,
-};
+use super::question::{Asked, Named, Question, answer, named, refused, unexpected};
 use crate::ledger::event::{Event, Outcome, Start};
 use crate::proxy::Gateway;
 use crate::proxy::journal::Journal;
@@ -22,7 +20,7 @@ pub(super) const START: &str = "/guard/v1/conversations/{id}/calls/{tool_call_id
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StartBody {
-    generation: u64,
+    generation: Whole,
 }
 
 /// Starts an attempt: 200 with its number, its deadline and, for a write, its operation key; or 422, and
@@ -36,11 +34,10 @@ pub(super) async fn start(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let (id, call) = named(path)?;
-        let body: StartBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
-        check_generation(Some(body.generation))?;
+        let body: StartBody = body::need_json(request, &settings.policy).await?;
+        let generation = body::generation(body.generation)?;
         let question = Question::new(&gateway, &settings.policy, &id)?;
-        let (exchange, generation) = (journal.exchange(), body.generation);
-        let event = Start { exchange, generation, id: call.into() };
+        let event = Start { exchange: journal.exchange(), generation, id: call.into() };
         match question.apply(Event::Start(event)).await? {
             Outcome::Started { attempt, deadline, operation, .. } => {
                 let mut told = json!({

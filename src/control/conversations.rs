@@ -1,11 +1,9 @@
 //! The control API for applications: tell that the user moved on, decide on a result when it comes back,
 //! read and forget a conversation. Same credentials and same verdicts as the guarded route.
 
-use super::question::{
-    Asked, Named, Question, answer, check_generation, named, no_body, read_json, refused,
-    unexpected,
-};
-use super::{calls, record, writes};
+use super::body::{self, Whole};
+use super::question::{Asked, Named, Question, answer, named, refused, unexpected};
+use super::{calls, openapi, record, writes};
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome};
 use crate::proxy::Gateway;
 use crate::proxy::journal::Journal;
@@ -32,6 +30,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .route(calls::START, post(calls::start))
         .route(writes::RESOLVE, post(writes::resolve))
         .route(base, get(read).delete(forget))
+        .route(openapi::PATH, get(openapi::document))
         .fallback(closed)
         .method_not_allowed_fallback(closed)
         .with_state(Arc::clone(gateway))
@@ -40,7 +39,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdvanceBody {
-    generation: Option<u64>,
+    generation: Option<Whole>,
 }
 
 async fn advance(
@@ -53,12 +52,13 @@ async fn advance(
     let asked: Asked = async {
         let id = named(path)?;
         let key = idempotency_key(&request);
-        let body: AdvanceBody = read_json(request, &settings.policy).await?.unwrap_or_default();
-        check_generation(body.generation)?;
+        let body: AdvanceBody =
+            body::read_json(request, &settings.policy).await?.unwrap_or_default();
+        let generation = body.generation.map(body::generation).transpose()?;
         let question = Question::new(&gateway, &settings.policy, &id)?;
         let event = Advance {
             exchange: journal.exchange(),
-            generation: body.generation,
+            generation,
             idempotency: question.digest_of(key),
         };
         match question.apply(Event::Advance(event)).await? {
@@ -81,11 +81,11 @@ async fn advance(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResultBody {
-    generation: u64,
+    generation: Whole,
     tool_call_id: String,
     name: Option<String>,
     content: Box<RawValue>,
-    attempt: Option<u32>,
+    attempt: Option<Whole>,
 }
 
 async fn decide(
@@ -98,8 +98,9 @@ async fn decide(
     let asked: Asked = async {
         let id = named(path)?;
         let key = idempotency_key(&request);
-        let body: ResultBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
-        check_generation(Some(body.generation))?;
+        let body: ResultBody = body::need_json(request, &settings.policy).await?;
+        let generation = body::generation(body.generation)?;
+        check_content(&body.content)?;
         let question = Question::new(&gateway, &settings.policy, &id)?;
         let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
         match question.apply(Event::Decide(event)).await? {
@@ -112,7 +113,7 @@ async fn decide(
                         "content": body.content,
                     },
                 }),
-                Some(body.generation),
+                Some(generation),
             )),
             Outcome::Refused(reasons) => Err(refused(reasons)),
             _ => Err(unexpected()),
@@ -120,6 +121,23 @@ async fn decide(
     }
     .await;
     answer(asked, &mut journal)
+}
+
+/// A tool message's content is a text or a list of parts. Anything else would be accepted here and then be
+/// refused by the model's server, when the call has its one final result already.
+fn check_content(content: &RawValue) -> Result<(), Box<Refusal>> {
+    let text = content.get();
+    let sound = match text.as_bytes().first() {
+        Some(b'"') => true,
+        Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(text)
+            .is_ok_and(|parts| parts.iter().all(|part| part.get().starts_with('{'))),
+        _ => false,
+    };
+    if sound {
+        return Ok(());
+    }
+    let message = "The content must be what a tool message may carry: a string or a list of parts.";
+    Err(body::invalid("content", message.to_owned()))
 }
 
 fn idempotency_key(request: &Request) -> Option<Vec<u8>> {
@@ -147,13 +165,13 @@ async fn told(
     let content = Content::read(key, body.content.get(), closings, declared);
     Ok(Decide {
         exchange,
-        generation: body.generation,
+        generation: body.generation.0,
         id: body.tool_call_id.as_str().into(),
         name: body.name.as_deref().map(Into::into),
         result: content.result,
         closing: content.closing,
         echoes: content.echoes,
-        attempt: body.attempt,
+        attempt: body::attempt(body.attempt)?,
         idempotency: question.digest_of(idempotency),
     })
 }

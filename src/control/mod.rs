@@ -4,9 +4,11 @@
 //! [`start`] puts the whole product together: the proxy with both of them.
 
 pub mod admin;
+mod body;
 mod calls;
 pub mod conversations;
 mod moment;
+mod openapi;
 mod question;
 mod record;
 mod writes;

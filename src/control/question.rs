@@ -1,5 +1,5 @@
-//! What all calls of the control API have in common: the conversation asked about, the body read, the
-//! answer told in the same envelope and with the same headers as on the guarded route.
+//! What all calls of the control API have in common: the conversation asked about, and the answer told in
+//! the same envelope and with the same headers as on the guarded route.
 
 use crate::guard::fault::Code;
 use crate::ledger::Conversation;
@@ -7,22 +7,19 @@ use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Event, Operation, Outcome, Refused, Transition};
 use crate::policy::Policy;
 use crate::proxy::Gateway;
-use crate::proxy::body::too_large;
 use crate::proxy::exchange;
-use crate::proxy::headers::{MAX_GENERATION, is_conversation_id};
+use crate::proxy::headers::is_conversation_id;
 use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::proxy::operation;
 use crate::proxy::question::{conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
 use crate::store::{ConversationKey, StoreError};
-use crate::telemetry::ExchangeOutcome;
+use crate::telemetry::{ExchangeOutcome, FaultVerdict};
 use axum::body::Body;
+use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request};
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The answer's body and generation, or why there is none.
@@ -60,7 +57,11 @@ impl<'a> Question<'a> {
 
     pub(super) async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
         let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
-        applied.map(|Transition { outcome, .. }| outcome).map_err(failed)
+        let Transition { outcome, would_refuse, .. } = applied.map_err(failed)?;
+        for code in would_refuse {
+            self.gateway.metrics().fault(code, FaultVerdict::WouldRefuse);
+        }
+        Ok(outcome)
     }
 
     /// The conversation as last committed.
@@ -100,29 +101,12 @@ pub(super) fn unexpected() -> Box<Refusal> {
     Box::new(Refusal::plain(Code::StoreUnavailable, "The store answered something else."))
 }
 
-/// The body is missing where the call needs one.
-pub(super) fn no_body() -> Box<Refusal> {
-    Box::new(Refusal::plain(Code::BodyInvalid, "The body must be a JSON object."))
-}
-
 /// What the path names.
 pub(super) fn named<T>(path: Named<T>) -> Result<T, Box<Refusal>> {
     path.map(|Path(names)| names).map_err(|_| {
         let message = "An id in the path is not percent-encoded UTF-8.";
         Box::new(Refusal::plain(Code::BodyInvalid, message))
     })
-}
-
-/// Whether a generation is in its range.
-pub(super) fn check_generation(generation: Option<u64>) -> Result<(), Box<Refusal>> {
-    if generation.is_none_or(|number| number <= MAX_GENERATION) {
-        return Ok(());
-    }
-    Err(Box::new(Refusal::at(
-        Code::GenerationInvalid,
-        "generation",
-        "The generation must be a whole number from 0 to 2^53-1.",
-    )))
 }
 
 /// Tells the answer, and what the journal is to say of it.
@@ -138,44 +122,4 @@ pub(super) fn answer(asked: Asked, journal: &mut Journal) -> Response<Body> {
             response
         }
     }
-}
-
-/// Reads a small JSON object; `None` when there is no body.
-pub(super) async fn read_json<T: DeserializeOwned>(
-    request: Request,
-    policy: &Policy,
-) -> Result<Option<T>, Box<Refusal>> {
-    let limits = &policy.limits;
-    let limited = Limited::new(request.into_body(), limits.body_bytes);
-    let collected = tokio::time::timeout(limits.header_read_timeout, limited.collect()).await;
-    let bytes = match collected {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(too_large(limits));
-        }
-        Ok(Err(_)) | Err(_) => {
-            return Err(Box::new(Refusal::plain(Code::BodyInvalid, "The body did not arrive.")));
-        }
-    };
-    if bytes.trim_ascii().is_empty() {
-        return Ok(None);
-    }
-    // The parser's own words could quote a value, so only the place is told, and the name of an unknown key.
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-        let text = error.to_string();
-        if let Some(key) = text.strip_prefix("unknown field `").and_then(|it| it.split('`').next())
-        {
-            let key: String = key.chars().take(64).collect();
-            let message = format!("The body has a key that this call does not know: \"{key}\".");
-            return Box::new(Refusal::at(Code::BodyInvalid, &key, message));
-        }
-        Box::new(Refusal::plain(
-            Code::BodyInvalid,
-            format!(
-                "The body is not what this call takes (line {}, column {}).",
-                error.line(),
-                error.column()
-            ),
-        ))
-    })
 }

@@ -31,7 +31,9 @@ pub(super) fn of(
                 "generation": lane.task.generation,
                 "started_at": rfc3339(lane.task.started),
                 "model_calls": lane.task.model_calls,
+                "tool_calls": lane.task.tool_calls,
                 "outcome": lane.task.ended.map(|outcome| outcome.as_str()),
+                "reason": lane.task.limit.map(|limit| limit.as_str()),
             })
         })
         .collect();

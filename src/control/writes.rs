@@ -1,9 +1,8 @@
 //! Settling a write whose outcome is unknown: whoever looked it up in its service says what became of it.
 //! On the client port for applications, on the admin port for operators.
 
-use super::question::{
-    Asked, Named, Question, answer, named, no_body, read_json, refused, unexpected,
-};
+use super::body;
+use super::question::{Asked, Named, Question, answer, named, refused, unexpected};
 use crate::ledger::event::{Event, Outcome, Resolve};
 use crate::ledger::writes;
 use crate::proxy::Gateway;
@@ -45,7 +44,7 @@ pub(super) async fn resolve(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let (id, key) = named(path)?;
-        let body: ResolveBody = read_json(request, &settings.policy).await?.ok_or_else(no_body)?;
+        let body: ResolveBody = body::need_json(request, &settings.policy).await?;
         let question = Question::new(&gateway, &settings.policy, &id)?;
         let known = question.conversation().await?;
         let operation = known.and_then(|conversation| {

@@ -54,6 +54,7 @@ codes! {
     StaleGeneration = "stale_generation",
     GenerationRequired = "generation_required",
     WriteOutcomeUnknown = "write_outcome_unknown",
+    WriteApplied = "write_applied",
     BudgetExhausted = "budget_exhausted",
     UnknownTool = "unknown_tool",
     ToolNotAllowed = "tool_not_allowed",

@@ -44,6 +44,12 @@ impl ToolRules {
         ToolRules { allow, max_calls, max_depth, each: HashMap::new() }
     }
 
+    /// Whether the operator lets a tool of this name be proposed.
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.contains(name))
+    }
+
     /// The same rules with those of one tool. `schema` is the text of a JSON Schema.
     ///
     /// # Errors

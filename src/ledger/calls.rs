@@ -115,6 +115,10 @@ pub struct Call {
     /// What is known of a write that got no accepted result.
     #[n(15)]
     pub written: Option<Written>,
+    /// When somebody said what became of it.
+    #[n(16)]
+    #[cbor(default)]
+    pub resolved: Option<Millis>,
 }
 
 impl Call {
@@ -199,6 +203,14 @@ impl Proposal {
         choices().find(|one| holds(*one, true)).or_else(|| choices().find(|one| holds(*one, false)))
     }
 
+    /// The calls of its largest choice: no run can answer more of it.
+    #[must_use]
+    pub fn most_calls(&self) -> u32 {
+        let of = |choice: u64| self.calls.iter().filter(|call| call.choice == choice).count();
+        let most = self.calls.iter().map(|call| of(call.choice)).max();
+        u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
     /// Whether any of its calls is open.
     #[must_use]
     pub fn open(&self) -> bool {
@@ -226,6 +238,7 @@ impl Call {
             started_by: None,
             ordinal: 0,
             written: None,
+            resolved: None,
         }
     }
 }

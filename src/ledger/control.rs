@@ -12,7 +12,6 @@ use super::results::{Decision, How, mismatched};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
-use crate::guard::verdict::Action;
 use minicbor::{Decode, Encode};
 use std::collections::VecDeque;
 
@@ -109,7 +108,9 @@ impl Conversation {
         {
             return self.not_started(code, &start.id);
         }
-        let generation = self.calls.get(place.seq).map_or(0, |one| one.generation);
+        let (lane, generation) =
+            self.calls.get(place.seq).map_or((0, 0), |one| (one.lane, one.generation));
+        let task_ends = self.task_ends(lane, generation, step.rules);
         let proposal = self.calls.get_mut(place.seq);
         let Some(call) = proposal.and_then(|one| one.calls.get_mut(place.at)) else {
             return self.not_started(Code::Unmatched, &start.id);
@@ -121,7 +122,7 @@ impl Conversation {
         Outcome::Started {
             tool: call.tool.clone(),
             attempt: call.started,
-            deadline: call.deadline,
+            deadline: call.deadline.into_iter().chain(task_ends).min(),
             operation: call.write.then(|| call.operation(generation)),
         }
     }
@@ -155,16 +156,9 @@ impl Conversation {
         }
         let mut how = if decide.closing { How::Close } else { How::Accept };
         if let Some(code) = code {
-            let action = step.rules.actions.action(code);
-            if action != Action::Off {
-                let tool = tool.clone();
-                step.effects.facts.push(Fact::ResultDecided {
-                    tool,
-                    code: Some(code),
-                    waited: None,
-                });
-            }
-            if action == Action::Refuse {
+            if step.refuses(code) {
+                let fact = Fact::ResultDecided { tool, code: Some(code), waited: None };
+                step.effects.facts.push(fact);
                 return self.not_decided(code, &decide.id);
             }
             how = How::Force;

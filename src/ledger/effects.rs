@@ -23,6 +23,8 @@ pub enum Fact {
     CallRegistered {
         /// Its tool.
         tool: Box<str>,
+        /// Whether it was let out although a rule would have refused it.
+        forced: bool,
     },
     /// A result was accepted, or refused with a code.
     ResultDecided {
@@ -33,6 +35,8 @@ pub enum Fact {
         /// Time from the call's release to the decision.
         waited: Option<Millis>,
     },
+    /// A result was let in although a rule would have refused it.
+    ResultForced,
     /// A call timed out by itself.
     CallTimedOut {
         /// Its tool.

@@ -265,6 +265,9 @@ pub struct Transition {
     pub outcome: Outcome,
     /// What must happen outside.
     pub effects: Effects,
+    /// What enforcing would have refused this very event for, where the rules only watch
+    /// ([`super::rules::Rules::enforcing`]). Nothing where they enforce, or where it would have passed.
+    pub would_refuse: Vec<Code>,
 }
 
 /// The answer to an event.
@@ -273,7 +276,7 @@ pub enum Outcome {
     /// `Admit`: go up.
     Admitted(Admitted),
     /// `Admit`, `Settle`, `Advance`, `Start`, `Decide`, `Resolve`: refused. A refused `Settle` releases
-    /// nothing (`write_outcome_unknown`); the exchange closes with `OutputRefused`.
+    /// nothing (`write_outcome_unknown`, `write_applied`); the exchange closes with `OutputRefused`.
     Refused(Refused),
     /// `Settle`, `Check`: still wanted; what is held may go down.
     Wanted,

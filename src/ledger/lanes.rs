@@ -23,6 +23,22 @@ pub enum Limit {
     /// Its time.
     #[n(2)]
     Time,
+    /// Its tool calls.
+    #[n(3)]
+    ToolCalls,
+}
+
+impl Limit {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Limit::ModelCalls => "model_calls",
+            Limit::Attempts => "attempts",
+            Limit::Time => "deadline",
+            Limit::ToolCalls => "tool_calls",
+        }
+    }
 }
 
 /// The task of a lane's current generation.
@@ -55,6 +71,14 @@ pub struct Task {
     /// Whether its last exchange came to nothing.
     #[n(8)]
     pub failed: bool,
+    /// When the generation began, if its time ran anew since.
+    #[n(9)]
+    #[cbor(default)]
+    began: Option<Millis>,
+    /// Tool calls let out so far; those that a further attempt replaced do not count.
+    #[n(10)]
+    #[cbor(default)]
+    pub tool_calls: u32,
 }
 
 impl Task {
@@ -71,7 +95,23 @@ impl Task {
             exhausted_by: None,
             counted: false,
             failed: false,
+            began: None,
+            tool_calls: 0,
         }
+    }
+
+    /// When the generation began, whatever was asked of it since.
+    #[must_use]
+    pub fn began(&self) -> Millis {
+        self.began.unwrap_or(self.started)
+    }
+
+    /// It is under way, from now on: its time runs anew.
+    pub fn restart(&mut self, now: Millis) {
+        self.ended = None;
+        self.limit = None;
+        self.began = self.began.or(Some(self.started).filter(|started| *started != now));
+        self.started = now;
     }
 }
 

@@ -111,9 +111,7 @@ impl Conversation {
         let task = &mut lane.task;
         of.first_call = task.model_calls == 0;
         if of.first_call || task.ended.is_some() {
-            task.ended = None;
-            task.limit = None;
-            task.started = step.now;
+            task.restart(step.now);
         }
         task.model_calls = task.model_calls.saturating_add(1);
         of.last_allowed = step.rules.model_calls.is_some_and(|most| task.model_calls >= most);
@@ -133,7 +131,7 @@ impl Conversation {
             self.exchanges.iter().filter(|one| same(one)).map(|one| one.id).collect();
         self.withhold(Code::Overtaken, step, same);
         let theirs = |of: ExchangeId| attempts.contains(&of);
-        self.end_calls(CallState::Replaced, step, |one, _| theirs(one.exchange), |_, _| {});
+        self.replace_calls(step, theirs);
         // Who declares a retry says that he had nothing of the attempt before: its calls were not run.
         for attempt in attempts.iter().filter(|_| declared) {
             self.calls.withdraw(*attempt);
@@ -141,9 +139,7 @@ impl Conversation {
         if let Some(lane) = self.lanes.get_mut(before.lane)
             && lane.task.ended.is_some()
         {
-            lane.task.ended = None;
-            lane.task.limit = None;
-            lane.task.started = step.now;
+            lane.task.restart(step.now);
         }
         Try {
             attempt: before.attempt.saturating_add(1),

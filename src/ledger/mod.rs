@@ -73,6 +73,7 @@ impl Conversation {
     /// An event applied twice (a lost reply) has its effect once and gives its first outcome; a release
     /// that was never carried out is withheld all the same when the generation has moved on since.
     pub fn apply(&mut self, event: &Event, rules: &Rules, now: Millis) -> Transition {
+        let would_refuse = self.would_refuse(event, rules, now);
         let mut step = Step::new(rules, now);
         self.tick(&mut step);
         let outcome = match event {
@@ -86,7 +87,22 @@ impl Conversation {
             Event::Resolve(resolve) => self.resolve(resolve, &mut step),
             Event::Tick => Outcome::Done,
         };
-        Transition { outcome, effects: step.effects }
+        Transition { outcome, effects: step.effects, would_refuse }
+    }
+
+    /// What enforcing would have refused this event for. Tried on a copy with the rules that enforce, so that
+    /// what is counted while the operator only watches is what would have been refused, in the same order and
+    /// with the same early ends.
+    fn would_refuse(&self, event: &Event, rules: &Rules, now: Millis) -> Vec<Code> {
+        let Some(enforcing) = &rules.enforcing else { return Vec::new() };
+        if matches!(event, Event::Close(_) | Event::Check(_) | Event::Tick) {
+            return Vec::new();
+        }
+        match self.clone().apply(event, enforcing, now).outcome {
+            Outcome::Refused(refused) => refused.faults.iter().map(|fault| fault.code).collect(),
+            Outcome::Withheld(code) => vec![code],
+            _ => Vec::new(),
+        }
     }
 
     /// When something falls due by itself: a `Tick` then (or later) is not in vain.
@@ -171,6 +187,21 @@ impl Conversation {
             effects.open_calls -= 1;
             each(call, effects);
         });
+    }
+
+    /// Open calls of these exchanges give way to a newer attempt, or never went out. A proposal of which
+    /// nothing was decided gives its places in the budget of tool calls back.
+    fn replace_calls(&mut self, step: &mut Step<'_>, theirs: impl Fn(ExchangeId) -> bool) {
+        let untouched = |one: &&Proposal| {
+            theirs(one.exchange) && one.calls.iter().all(|call| call.state == CallState::Open)
+        };
+        for proposal in self.calls.iter().filter(untouched) {
+            let task = self.lanes.get_mut(proposal.lane).map(|lane| &mut lane.task);
+            if let Some(task) = task.filter(|task| task.generation == proposal.generation) {
+                task.tool_calls = task.tool_calls.saturating_sub(proposal.most_calls());
+            }
+        }
+        self.end_calls(CallState::Replaced, step, |one, _| theirs(one.exchange), |_, _| {});
     }
 
     /// The lane moves to `generation`: the older one's open calls are superseded, its exchanges withheld.

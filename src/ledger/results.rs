@@ -8,7 +8,7 @@ use super::lanes::Lanes;
 use super::rules::{AtEnd, Rules};
 use super::step::{Findings, Step};
 use super::words;
-use crate::guard::fault::Code;
+use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 
 /// One result that becomes its call's.
@@ -171,7 +171,7 @@ impl Judge<'_> {
     fn repeated(&self, offer: &Offer<'_>, out: &mut Judgement) {
         let code = gone_code(offer);
         if offer.call.barred() && !offer.pair.closing && self.refuses(code) {
-            substitute(offer, out);
+            self.substitute(offer, out);
         }
     }
 
@@ -202,7 +202,7 @@ impl Judge<'_> {
             self.force_unless_refused(Code::Mismatch, offer, out);
         } else {
             if call.arguments != pair.arguments {
-                out.findings.notes.push(words::edited(pair));
+                self.note(words::edited(pair), out);
             }
             out.decisions.push(decision(of, at, pair, How::Accept));
         }
@@ -218,7 +218,7 @@ impl Judge<'_> {
             _ => AtEnd::Refuse,
         };
         if self.refuses(code) && at_end == AtEnd::Substitute {
-            substitute(offer, out);
+            self.substitute(offer, out);
         } else {
             self.force_unless_refused(code, offer, out);
         }
@@ -229,7 +229,7 @@ impl Judge<'_> {
         self.report(offer, out);
         let code = gone_code(offer);
         if self.refuses(code) && self.rules.history == AtEnd::Substitute {
-            substitute(offer, out);
+            self.substitute(offer, out);
         } else {
             self.force_unless_refused(code, offer, out);
         }
@@ -268,6 +268,23 @@ impl Judge<'_> {
             out.refused.push(Fact::ResultDecided { tool, code: Some(code), waited: None });
         }
         action
+    }
+
+    /// The notice goes by how the call ended, so that it stays the same in every later request.
+    fn substitute(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        let notice = match offer.call.state {
+            CallState::TimedOut => Notice::Timeout,
+            _ => Notice::Superseded,
+        };
+        out.substitutions.push(Substitution { message: offer.pair.message, notice });
+        self.note(words::about(Code::Substituted, offer.pair), out);
+    }
+
+    /// Records what needs no decision, unless the operator does not look at it.
+    fn note(&self, fault: Fault, out: &mut Judgement) {
+        if self.rules.actions.action(fault.code) != Action::Off {
+            out.findings.notes.push(fault);
+        }
     }
 
     fn refuses(&self, code: Code) -> bool {
@@ -316,16 +333,6 @@ fn decision(of: &Proposal, at: usize, pair: &Pair, how: How) -> Decision {
     Decision { seq: of.seq, call: at, result: pair.result, how }
 }
 
-/// The notice goes by how the call ended, so that it stays the same in every later request.
-fn substitute(offer: &Offer<'_>, out: &mut Judgement) {
-    let notice = match offer.call.state {
-        CallState::TimedOut => Notice::Timeout,
-        _ => Notice::Superseded,
-    };
-    out.substitutions.push(Substitution { message: offer.pair.message, notice });
-    out.findings.notes.push(words::about(Code::Substituted, offer.pair));
-}
-
 impl Conversation {
     /// Carries a decision out.
     pub(super) fn carry_out(&mut self, decision: &Decision, step: &mut Step<'_>) {
@@ -333,6 +340,7 @@ impl Conversation {
         let Some(call) = proposal.and_then(|one| one.calls.get_mut(decision.call)) else { return };
         if decision.how == How::Force {
             call.forced = Some(decision.result);
+            step.effects.facts.push(Fact::ResultForced);
             if call.unknown_write() {
                 call.written = Some(Written::Reported);
             }
@@ -346,6 +354,9 @@ impl Conversation {
         };
         call.ended = Some(step.now);
         step.effects.open_calls -= 1;
+        if decision.how == How::Force {
+            return;
+        }
         step.effects.facts.push(Fact::ResultDecided {
             tool: call.tool.clone(),
             code: None,

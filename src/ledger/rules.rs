@@ -2,6 +2,7 @@
 
 use super::event::Millis;
 use crate::guard::verdict;
+use std::sync::Arc;
 
 /// The ledger's settings.
 #[derive(Clone, Debug)]
@@ -9,6 +10,9 @@ pub struct Rules {
     /// What is done about each code. `Adopted` set to refuse is `strict`: an unregistered run is then
     /// `unmatched` from the first; `HistoryChanged` set to refuse makes a changed old result `conflict`.
     pub actions: verdict::Rules,
+    /// Where these rules only watch: the same with the actions that enforcing takes. Each request,
+    /// response and question is tried on them as well, on a copy, so that what would have been refused is counted.
+    pub enforcing: Option<Arc<Rules>>,
     /// Whether the proxy counts generations itself where the client sends none.
     pub automatic: bool,
     /// A timed-out call's result at the end of the list.
@@ -21,6 +25,8 @@ pub struct Rules {
     pub repeat_allowed: bool,
     /// Model calls per generation.
     pub model_calls: Option<u32>,
+    /// Tool calls per generation that are let out.
+    pub tool_calls: Option<u32>,
     /// How long a generation may take.
     pub task_deadline: Option<Millis>,
     /// Attempts per opening or continuation that reached the model.
@@ -52,12 +58,14 @@ impl Default for Rules {
                 .with(Code::HistoryChanged, Action::Note)
                 .with(Code::Adopted, Action::Note)
                 .with(Code::Substituted, Action::Note),
+            enforcing: None,
             automatic: true,
             late: AtEnd::Refuse,
             superseded: AtEnd::Refuse,
             history: AtEnd::Substitute,
             repeat_allowed: false,
             model_calls: None,
+            tool_calls: None,
             task_deadline: None,
             attempts: 8,
             lease: Millis(15_000),

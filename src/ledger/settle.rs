@@ -5,7 +5,8 @@ use super::calls::{CallState, Origin};
 use super::event::{Close, Ending, ExchangeId, Fact, Outcome, Refused, Settle, TaskOutcome};
 use super::exchanges::{Exchange, FlightState, Kind};
 use super::lanes::Limit;
-use super::step::Step;
+use super::rules::Rules;
+use super::step::{Findings, Step};
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 
@@ -23,11 +24,12 @@ impl Conversation {
         let again = exchange.proposed;
         noted = noted.or(exchange.noted);
         let proposes = !settle.alternatives.is_empty();
-        if proposes && exchange.last_allowed {
+        let limit = proposes.then(|| self.beyond(exchange, settle, step.rules)).flatten();
+        if let Some(limit) = limit {
             match step.rules.actions.action(Code::BudgetExhausted) {
                 Action::Refuse => {
                     self.set_state(settle.exchange, FlightState::Withheld(Code::BudgetExhausted));
-                    self.exhaust(lane, Limit::ModelCalls, Some(settle.exchange), step);
+                    self.exhaust(lane, limit, Some(settle.exchange), step);
                     self.reckon_due(step.rules);
                     return Outcome::Withheld(Code::BudgetExhausted);
                 }
@@ -36,15 +38,14 @@ impl Conversation {
             }
         }
         if proposes && !again {
-            let faults = self.unknown_writes(settle);
-            match step.rules.actions.action(Code::WriteOutcomeUnknown) {
-                _ if faults.is_empty() => {}
-                Action::Refuse => {
-                    let (generation, notes) = (Some(generation), Vec::new());
-                    return Outcome::Refused(Refused { generation, faults, notes });
-                }
-                Action::Note => noted = noted.or(Some(Code::WriteOutcomeUnknown)),
-                Action::Off => {}
+            let mut found = Findings::default();
+            for fault in self.barred_writes(settle, lane) {
+                found.weigh(fault, step.rules);
+            }
+            let Findings { faults, notes } = found;
+            noted = noted.or(notes.first().map(|fault| fault.code));
+            if !faults.is_empty() {
+                return Outcome::Refused(Refused { generation: Some(generation), faults, notes });
             }
             let forced = settle.forced || noted.is_some();
             let origin = Origin { exchange: settle.exchange, lane, generation, forced };
@@ -61,11 +62,28 @@ impl Conversation {
         wanted_or(noted)
     }
 
+    /// What the proposed calls would go beyond.
+    fn beyond(&self, exchange: &Exchange, settle: &Settle, rules: &Rules) -> Option<Limit> {
+        if exchange.last_allowed {
+            return Some(Limit::ModelCalls);
+        }
+        let most = rules.tool_calls.filter(|_| !exchange.proposed)?;
+        let task = &self.lanes.get(exchange.lane)?.task;
+        let used = task.tool_calls.saturating_add(largest(settle));
+        (task.generation == exchange.generation && used > most).then_some(Limit::ToolCalls)
+    }
+
     fn register(&mut self, origin: Origin, settle: &Settle, step: &mut Step<'_>) {
         self.calls.propose(origin, &settle.alternatives, step.now);
         for call in settle.alternatives.iter().flat_map(|one| &one.calls) {
             step.effects.open_calls += 1;
-            step.effects.facts.push(Fact::CallRegistered { tool: call.tool.clone() });
+            let (tool, forced) = (call.tool.clone(), origin.forced);
+            step.effects.facts.push(Fact::CallRegistered { tool, forced });
+        }
+        if self.lanes.current(origin.lane, origin.generation)
+            && let Some(lane) = self.lanes.get_mut(origin.lane)
+        {
+            lane.task.tool_calls = lane.task.tool_calls.saturating_add(largest(settle));
         }
         if !self.lanes.current(origin.lane, origin.generation) {
             // Let out by a note after its generation: nobody waits for these calls.
@@ -114,8 +132,7 @@ impl Conversation {
         }
         // Calls that the client never saw are withdrawn: nobody can have run them.
         if unsent(close.ending) {
-            let theirs = |exchange| exchange == close.exchange;
-            self.end_calls(CallState::Replaced, step, |one, _| theirs(one.exchange), |_, _| {});
+            self.replace_calls(step, |exchange| exchange == close.exchange);
         }
     }
 
@@ -135,6 +152,12 @@ impl Conversation {
             exchange.state = state;
         }
     }
+}
+
+/// The calls of the largest alternative: a run answers one of them.
+fn largest(settle: &Settle) -> u32 {
+    let most = settle.alternatives.iter().map(|one| one.calls.len()).max();
+    u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX)
 }
 
 /// Why an exchange is not wanted any more. One that failed lapsed or was closed: a newer attempt may be

@@ -66,12 +66,26 @@ impl Conversation {
 
     /// Reckons anew when something falls due next.
     pub(super) fn reckon_due(&mut self, rules: &Rules) {
+        let leases = self.exchanges.iter().filter(|one| !one.closed).map(|one| one.lease);
+        self.due = leases.chain(self.deadline(rules)).min();
+    }
+
+    /// When the next deadline passes, of a call or of a task. (What falls due by itself besides are leases.)
+    #[must_use]
+    pub fn deadline(&self, rules: &Rules) -> Option<Millis> {
         let calls = self.calls.iter().flat_map(|proposal| &proposal.calls);
         let deadlines =
             calls.filter(|call| call.state == CallState::Open).filter_map(|call| call.deadline);
-        let leases = self.exchanges.iter().filter(|one| !one.closed).map(|one| one.lease);
         let tasks = self.lanes.iter().filter_map(|lane| ends_at(&lane.task, rules));
-        self.due = deadlines.chain(leases).chain(tasks).min();
+        deadlines.chain(tasks).min()
+    }
+}
+
+impl Conversation {
+    /// When the time of that generation's task is over, if it is limited and the task is under way.
+    pub(super) fn task_ends(&self, lane: u32, generation: u64, rules: &Rules) -> Option<Millis> {
+        let task = &self.lanes.get(lane)?.task;
+        (task.generation == generation).then(|| ends_at(task, rules)).flatten()
     }
 }
 

@@ -118,18 +118,26 @@ pub(super) fn recovery(text: &str) -> &'static str {
     all.find(|known| *known == text).unwrap_or("See the documentation of this code.")
 }
 
-/// `write_outcome_unknown`: a write is proposed anew while nobody knows what became of it.
+/// A write is proposed anew while nobody knows what became of it, or when it is known to have taken
+/// effect.
 #[must_use]
-pub(super) fn write_outcome_unknown(choice: u64, at: usize, id: &str) -> Fault {
-    Fault {
-        code: Code::WriteOutcomeUnknown,
-        param: format!("choices[{choice}].message.tool_calls[{at}]"),
-        message: format!(
-            "Tool call '{}' repeats a write whose outcome is unknown: it may have taken effect already.",
-            shown(id)
+pub(super) fn write_barred(code: Code, choice: u64, at: usize, id: &str) -> Fault {
+    let (why, recovery) = match code {
+        Code::WriteApplied => (
+            "repeats a write that took effect already: so it was resolved after this task had begun.",
+            "Do not run it again. Tell the user, or the model in a new user message, that it took effect. Whoever wants it a second time asks for it in a new task: the next generation, or a new user message.",
         ),
+        _ => (
+            "repeats a write whose outcome is unknown: it may have taken effect already.",
+            "Look the write up in its service. Then report its late result (POST /guard/v1/conversations/{id}/results), or say what became of it (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
+        ),
+    };
+    Fault {
+        code,
+        param: format!("choices[{choice}].message.tool_calls[{at}]"),
+        message: format!("Tool call '{}' {why}", shown(id)),
         tool_call_id: Some(id.to_owned()),
-        recovery: "Look the write up in its service. Then report its late result (POST /guard/v1/conversations/{id}/results), or say what became of it (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
+        recovery,
     }
 }
 
@@ -219,9 +227,10 @@ pub(super) fn duplicate(under_way: bool) -> Fault {
 #[must_use]
 pub(super) fn budget_exhausted(limit: Limit) -> Fault {
     let why = match limit {
-        Limit::ModelCalls => "its model calls are used up",
+        Limit::ModelCalls => "its model calls are used up (budget.model_calls)",
+        Limit::ToolCalls => "its tool calls are used up (budget.tool_calls)",
         Limit::Attempts => "one of its requests was tried too often",
-        Limit::Time => "its time is over",
+        Limit::Time => "its time is over (budget.deadline)",
     };
     Fault {
         code: Code::BudgetExhausted,

@@ -2,11 +2,18 @@
 //!
 //! A write is *unknown* while it timed out, was superseded or was replaced after its bytes may have gone
 //! out, until its result is reported or somebody resolves it. The same write proposed anew is refused.
+//!
+//! When it is resolved as *applied*, every task that had begun before goes on being refused it: what a
+//! model proposes there is the write that took effect. A task that begins later may want a second one.
+//!
+//! Equal writes of a generation are told apart by an *ordinal*. It is given once: neither a write that is
+//! forgotten nor one that may have been run leaves its ordinal to another. A withdrawn one does, as what is
+//! proposed in its place is the same write.
 
 use super::Conversation;
 use super::calls::{Call, CallState, Register, Written};
 use super::digest::{Digest, DigestKey};
-use super::event::{ExchangeId, Operation, Outcome, Proposed, Refused, Resolve, Settle};
+use super::event::{ExchangeId, Millis, Operation, Outcome, Proposed, Refused, Resolve, Settle};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
@@ -49,23 +56,33 @@ impl Call {
 }
 
 impl Register {
-    /// The next ordinal for such a write in that generation.
-    pub(super) fn ordinal(&self, generation: u64, proposed: &Proposed) -> u32 {
-        let equal = self
-            .iter()
-            .filter(|one| one.generation == generation)
-            .flat_map(|one| &one.calls)
-            .filter(|call| call.write && call.written != Some(Written::Withdrawn))
-            .filter(|call| call.tool == proposed.tool && call.arguments == proposed.arguments);
-        u32::try_from(equal.count()).unwrap_or(u32::MAX)
+    /// The ordinal for such a write in that generation; `here` are those of its equals beside it.
+    pub(super) fn ordinal(&self, generation: u64, proposed: &Proposed, here: &[u32]) -> u32 {
+        let (mut free, mut used) = (Vec::new(), here.to_vec());
+        for proposal in self.iter().filter(|one| one.generation == generation) {
+            for call in proposal.calls.iter().filter(|call| same_write(call, proposed)) {
+                let withdrawn = call.written == Some(Written::Withdrawn);
+                if withdrawn { &mut free } else { &mut used }.push(call.ordinal);
+            }
+        }
+        free.retain(|ordinal| *ordinal >= self.ordinals && !used.contains(ordinal));
+        let next = || used.iter().map(|ordinal| ordinal.saturating_add(1)).max().unwrap_or(0);
+        free.into_iter().min().unwrap_or_else(|| self.ordinals.max(next()))
     }
 
-    /// Whether such a write is unknown.
-    fn unknown(&self, proposed: &Proposed) -> bool {
-        let calls = self.iter().flat_map(|one| &one.calls);
-        calls
-            .filter(|call| call.unknown_write())
-            .any(|call| call.tool == proposed.tool && call.arguments == proposed.arguments)
+    /// What bars such a write from being proposed in a task that began then.
+    fn barring(&self, proposed: &Proposed, began: Millis) -> Option<Code> {
+        let equal = || {
+            let calls = self.iter().flat_map(|one| &one.calls);
+            calls.filter(|call| same_write(call, proposed))
+        };
+        let applied = |call: &Call| {
+            call.written == Some(Written::Applied) && call.resolved.is_some_and(|at| began <= at)
+        };
+        if equal().any(Call::unknown_write) {
+            return Some(Code::WriteOutcomeUnknown);
+        }
+        equal().any(applied).then_some(Code::WriteApplied)
     }
 
     /// The calls of that exchange are known not to have been run.
@@ -87,6 +104,10 @@ impl Register {
     }
 }
 
+fn same_write(call: &Call, proposed: &Proposed) -> bool {
+    call.write && call.tool == proposed.tool && call.arguments == proposed.arguments
+}
+
 impl Conversation {
     /// Every write here with its operation, for finding one by its key.
     pub fn operations(&self) -> impl Iterator<Item = (Operation, &Call)> {
@@ -96,13 +117,15 @@ impl Conversation {
         })
     }
 
-    /// Faults of a response that proposes a write anew while its outcome is unknown.
-    pub(super) fn unknown_writes(&self, settle: &Settle) -> Vec<Fault> {
+    /// Faults of a response that proposes a write anew while its outcome is unknown, or when it took
+    /// effect in this very task.
+    pub(super) fn barred_writes(&self, settle: &Settle, lane: u32) -> Vec<Fault> {
+        let began = self.lanes.get(lane).map_or(Millis(0), |lane| lane.task.began());
         let mut faults = Vec::new();
         for one in &settle.alternatives {
-            for (at, call) in one.calls.iter().enumerate() {
-                if call.write && self.calls.unknown(call) {
-                    faults.push(words::write_outcome_unknown(one.choice, at, &call.id));
+            for (at, call) in one.calls.iter().enumerate().filter(|(_, call)| call.write) {
+                if let Some(code) = self.calls.barring(call, began) {
+                    faults.push(words::write_barred(code, one.choice, at, &call.id));
                 }
             }
         }
@@ -123,6 +146,7 @@ impl Conversation {
                     Some(known) if known == says => code = None,
                     Some(Written::Reported) | None if !call.answered() => {
                         call.written = Some(says);
+                        call.resolved = Some(step.now);
                         code = None;
                     }
                     _ => code = Some(Code::Conflict),

@@ -11,6 +11,7 @@ mod profile;
 mod raw;
 mod reload;
 mod resolve;
+mod rules;
 mod section;
 mod show;
 mod store;
@@ -19,10 +20,12 @@ mod tests;
 mod tools;
 mod units;
 mod upstream;
+mod watch;
 
 pub use problem::{Origin, Problem, Problems};
 pub use profile::Profile;
 pub use resolve::{FlagOverrides, Sources, load, load_built_in};
+pub use watch::{Watch, Watched};
 
 use crate::guard::verdict;
 use crate::ledger;
@@ -52,6 +55,9 @@ pub struct Policy {
     pub profile: Profile,
     /// What is done about each code (the guard's and the ledger's).
     pub rules: verdict::Rules,
+    /// What enforcing would do about each code: under `observe`, the standard profile with the single rules
+    /// on top; otherwise the same as `rules`. What it would refuse and `rules` only note is counted so.
+    pub enforced: verdict::Rules,
     /// `observe`: calls are not held back in streams, nothing is refused. False when a single rule is set
     /// to `refuse` on top of the profile: what may be refused must be held.
     pub observe: bool,
@@ -77,6 +83,8 @@ pub struct Policy {
     pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
+    /// The files that all this was read from: a change of one is a reason to read all again.
+    pub files: Vec<Watched>,
 }
 
 /// The admin port.
@@ -267,6 +275,7 @@ impl Default for Policy {
             limits: Limits::default(),
             profile: Profile::default(),
             rules: Profile::default().rules(),
+            enforced: Profile::default().rules(),
             observe: false,
             ledger: Arc::default(),
             conversation_headers: vec![HeaderName::from_static("x-conversation-id")],
@@ -283,6 +292,7 @@ impl Default for Policy {
             },
             store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
+            files: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A problem names the place as the operator wrote it (file and line, variable, flag), the key, and the
 //! way out. Values of secrets never get in here; other values only where they help.
 
+use super::watch::Watched;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +56,10 @@ impl fmt::Display for Problem {
 /// Everything that is wrong with a configuration: at least one problem, in the order of the file, then
 /// of the environment, then of the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems {
+    list: Vec<Problem>,
+    files: Vec<Watched>,
+}
 
 impl Problems {
     /// Sorted, and each told once. `None` when there is nothing to tell.
@@ -63,18 +67,31 @@ impl Problems {
     pub fn new(mut problems: Vec<Problem>) -> Option<Self> {
         problems.sort();
         problems.dedup();
-        (!problems.is_empty()).then_some(Problems(problems))
+        (!problems.is_empty()).then_some(Problems { list: problems, files: Vec::new() })
+    }
+
+    /// Found in a configuration that was read from these files.
+    #[must_use]
+    pub(super) fn read_from(mut self, files: Vec<Watched>) -> Self {
+        self.files = files;
+        self
+    }
+
+    /// The files that the configuration was read from: it may be mended in any of them.
+    #[must_use]
+    pub fn files(&self) -> &[Watched] {
+        &self.files
     }
 
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.0.iter()
+        self.list.iter()
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.list.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }

@@ -41,6 +41,12 @@ impl Profile {
             .fold(Rules::all(Action::Refuse), |rules, code| rules.with(code, self.action(code)))
     }
 
+    /// The profile that says what this one would refuse if it enforced anything.
+    #[must_use]
+    pub fn enforced(self) -> Profile {
+        if self == Profile::Observe { Profile::Standard } else { self }
+    }
+
     fn action(self, code: Code) -> Action {
         match code {
             _ if always_refused(code).is_some() => Action::Refuse,

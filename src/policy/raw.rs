@@ -5,6 +5,7 @@
 //! another here, so that what reads the tree ([`super::section`]) knows one kind of input only.
 
 use super::problem::{Origin, Problem};
+use super::section::Findings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +66,11 @@ pub(super) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Tab
         origin: file.at(error.span().map_or(0, |span| span.start)),
         key: String::new(),
         // Only the parser's own words: its full display quotes the line, which may hold anything.
-        message: format!("not valid TOML: {}", error.message()),
+        message: format!(
+            "not valid TOML: {}{}",
+            error.message(),
+            error.span().map_or_else(String::new, |span| file.column(span.start))
+        ),
     }));
     file.table(table.get_ref())
 }
@@ -80,6 +85,13 @@ impl File<'_> {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         Origin::File { path: Arc::clone(&self.path), line }
+    }
+
+    /// Where in its line, in characters from 1.
+    fn column(&self, offset: usize) -> String {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.rsplit('\n').next().unwrap_or(before);
+        format!(" (column {})", line.chars().count() + 1)
     }
 
     fn table(&self, table: &DeTable<'_>) -> Table {
@@ -117,7 +129,7 @@ impl File<'_> {
 pub(super) fn overlay_env(
     settings: &mut Table,
     variables: &[(String, String)],
-    problems: &mut Vec<Problem>,
+    findings: &Findings,
 ) {
     for (variable, text) in variables {
         let Some(name) = variable.strip_prefix(PREFIX) else { continue };
@@ -126,15 +138,14 @@ pub(super) fn overlay_env(
         }
         let origin = Origin::Env(variable.clone());
         if text.is_empty() {
-            let message = "is empty; unset it, or give it a value".to_owned();
-            problems.push(Problem { origin, key: String::new(), message });
+            findings.tell(&origin, "", "is empty; unset it, or give it a value");
             continue;
         }
         let name = if name == UPSTREAM_URL_VARIABLE { "UPSTREAM__URL" } else { name };
         let path: Vec<String> = name.split("__").map(str::to_ascii_lowercase).collect();
         let value = Located { value: Value::Untyped(text.clone()), origin: origin.clone() };
         if let Err(message) = put(settings, &path, value) {
-            problems.push(Problem { origin, key: path.join("."), message });
+            findings.tell(&origin, &path.join("."), message);
         }
     }
 }

@@ -3,15 +3,11 @@
 //! This is the only place that names the keys. Each function reads one section; what concerns two keys
 //! at once is looked at in the end.
 
-use super::problem::{Origin, Problem, Problems, nearest};
-use super::section::{
-    Findings, Found, Section, choose, count, flag, size, span, text, time, words,
-};
-use super::{
-    Limits, LogFormat, Notices, Policy, Profile, ports, profile, raw, store, tools, upstream,
-};
-use crate::guard::fault::Code;
-use crate::guard::verdict::{Action, Rules};
+use super::problem::{Origin, Problem, Problems};
+use super::raw::Value;
+use super::section::{Findings, Found, Section, count, flag, size, span, text, time, words};
+use super::watch::Watched;
+use super::{Limits, LogFormat, Notices, Policy, ports, raw, rules, store, tools, upstream};
 use crate::ledger;
 use crate::ledger::event::Millis;
 use crate::ledger::rules::AtEnd;
@@ -19,10 +15,6 @@ use http::HeaderName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The actions a rule can be set to.
-const ACTIONS: [(&str, Action); 3] =
-    [("off", Action::Off), ("note", Action::Note), ("refuse", Action::Refuse)];
 
 /// What can be done with a result that came too late.
 const AT_END: [(&str, AtEnd); 2] = [("refuse", AtEnd::Refuse), ("substitute", AtEnd::Substitute)];
@@ -66,9 +58,10 @@ pub struct FlagOverrides {
 /// Everything that is wrong, each with its place, its key and the way out.
 pub fn load(sources: Sources) -> Result<Policy, Problems> {
     let mut problems = Vec::new();
+    let files = sources.file.as_deref().map(Watched::now).into_iter().collect();
     let settings =
         sources.file.as_deref().map(|path| read_file(path, &mut problems)).unwrap_or_default();
-    overlay(settings, problems, sources)
+    overlay(settings, Findings::new(problems, files), sources)
 }
 
 /// Like [`load`], but over a file's text that comes with the program, called `name` where something is
@@ -79,15 +72,15 @@ pub fn load(sources: Sources) -> Result<Policy, Problems> {
 pub fn load_built_in(name: &str, text: &str, sources: Sources) -> Result<Policy, Problems> {
     let mut problems = Vec::new();
     let settings = raw::parse(text, Path::new(name), &mut problems);
-    overlay(settings, problems, sources)
+    overlay(settings, Findings::new(problems, Vec::new()), sources)
 }
 
 fn overlay(
     mut settings: raw::Table,
-    mut problems: Vec<Problem>,
+    findings: Findings,
     sources: Sources,
 ) -> Result<Policy, Problems> {
-    raw::overlay_env(&mut settings, &sources.env, &mut problems);
+    raw::overlay_env(&mut settings, &sources.env, &findings);
     let flags = sources.flags;
     for (path, flag, value) in [
         (&["upstream", "url"][..], "--upstream", flags.upstream),
@@ -101,9 +94,28 @@ fn overlay(
             raw::overlay_flag(&mut settings, path, flag, value);
         }
     }
-    let findings = Findings::new(problems);
-    let policy = resolve(Section::root(settings, &findings), &sources.env, &findings);
-    Problems::new(findings.into_problems()).map_or(Ok(policy), Err)
+    let mut policy = resolve(Section::root(settings, &findings), &sources.env, &findings);
+    let (problems, files) = findings.into_parts();
+    match Problems::new(problems) {
+        Some(problems) => Err(problems.read_from(files)),
+        None => {
+            policy.files = files;
+            Ok(policy)
+        }
+    }
+}
+
+/// Every key there is, sections as well: `guard`, `guard.profile`. Those of a tool stand under `tools.NAME`.
+#[cfg(test)]
+pub(super) fn known_keys() -> Vec<String> {
+    let mut settings = raw::Table::new();
+    let tool = raw::Value::Table(raw::Table::new());
+    let tool = raw::Located { value: tool, origin: Origin::Default };
+    let tools = raw::Value::Table([("NAME".to_owned(), tool)].into());
+    settings.insert("tools".to_owned(), raw::Located { value: tools, origin: Origin::Default });
+    let findings = Findings::default();
+    let _ = resolve(Section::root(settings, &findings), &[], &findings);
+    findings.known()
 }
 
 fn read_file(path: &Path, problems: &mut Vec<Problem>) -> raw::Table {
@@ -134,7 +146,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
 
     upstream::resolve(root.section("upstream"), &mut policy.upstream, findings);
     limits(root.section("limits"), &mut policy.limits, findings);
-    guard(root.section("guard"), &mut policy, findings);
+    rules::resolve(root.section("guard"), &mut policy, findings);
     let mut ledger = ledger::rules::Rules::default();
     let headers = conversation(root.section("conversation"), &mut policy, &mut ledger, findings);
     budget(root.section("budget"), &mut ledger);
@@ -151,7 +163,11 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     policy.routes_pass = ports::routes(root.section("routes"), findings);
     root.finish();
 
-    ledger.actions = policy.rules.clone();
+    ledger.actions = policy.enforced.clone();
+    if policy.enforced != policy.rules {
+        ledger.enforcing = Some(Arc::new(ledger.clone()));
+        ledger.actions = policy.rules.clone();
+    }
     policy.ledger = Arc::new(ledger);
     policy.insecure = insecure && !policy.listen.ip().is_loopback();
     ports::together(&policy, insecure, &listen, &admin, findings);
@@ -187,40 +203,6 @@ fn limits(mut section: Section<'_>, limits: &mut Limits, findings: &Findings) {
     section.finish();
 }
 
-fn guard(mut section: Section<'_>, policy: &mut Policy, findings: &Findings) {
-    let profiles = Profile::ALL.map(|profile| (profile.as_str(), profile));
-    policy.profile = section.choice("profile", &profiles).unwrap_or_default();
-    policy.rules = policy.profile.rules();
-    policy.observe = policy.profile == Profile::Observe;
-    for (name, found) in section.section("rules").texts() {
-        let Some(code) = Code::parse(&name) else {
-            let near = nearest(&name, Code::ALL.iter().map(|code| code.as_str()));
-            let hint = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
-            findings.tell(&found.origin, &found.key, format!("unknown code{hint}"));
-            continue;
-        };
-        let Some(action) = choose(&found, &ACTIONS, findings) else { continue };
-        match profile::settable(code, action) {
-            Ok(()) => policy.set_rule(code, action),
-            Err(reason) => findings.tell(&found.origin, &found.key, reason),
-        }
-    }
-    section.finish();
-}
-
-impl Policy {
-    /// Sets one rule on top of the profile. A rule that refuses under `observe` makes what it judges be
-    /// held, and what is held is bounded for good.
-    fn set_rule(&mut self, code: Code, action: Action) {
-        let rules = std::mem::replace(&mut self.rules, Rules::all(Action::Refuse));
-        self.rules = rules.with(code, action);
-        if self.observe && action == Action::Refuse {
-            self.observe = false;
-            self.set_rule(Code::HeldTooLarge, Action::Refuse);
-        }
-    }
-}
-
 fn conversation(
     mut section: Section<'_>,
     policy: &mut Policy,
@@ -252,7 +234,11 @@ fn conversation(
 /// A header that a client may set freely.
 fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
     let Ok(header) = HeaderName::from_bytes(found.value.as_bytes()) else {
-        findings.tell(&found.origin, &found.key, format!("\"{}\" is no header name", found.value));
+        let message = format!(
+            "\"{}\" is no header name; write letters, digits and dashes, such as \"x-session\"",
+            found.value
+        );
+        findings.tell(&found.origin, &found.key, message);
         return None;
     };
     let taken =
@@ -268,6 +254,8 @@ fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName>
 fn budget(mut section: Section<'_>, ledger: &mut ledger::rules::Rules) {
     ledger.model_calls =
         section.read("model_calls", count).map(|calls| u32::try_from(calls).unwrap_or(u32::MAX));
+    ledger.tool_calls =
+        section.read("tool_calls", count).map(|calls| u32::try_from(calls).unwrap_or(u32::MAX));
     ledger.task_deadline = section.read("deadline", span).map(millis);
     section.finish();
 }
@@ -303,12 +291,30 @@ fn generation(
     name
 }
 
+/// A notice stands in a list as often as there are late results: it is a word to the model, no letter.
+const LONGEST_NOTICE: usize = 4096;
+
+/// The text of a notice.
+fn notice(value: &Value) -> Result<String, String> {
+    let text = words(value)?;
+    short(&text).map(|()| text)
+}
+
+fn short(text: &str) -> Result<(), String> {
+    if text.len() <= LONGEST_NOTICE {
+        return Ok(());
+    }
+    Err(format!("is {} bytes long; at most {LONGEST_NOTICE}", text.len()))
+}
+
 fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings) {
-    section.set("timeout", &mut notices.timeout, words);
-    section.set("superseded", &mut notices.superseded, words);
+    section.set("timeout", &mut notices.timeout, notice);
+    section.set("superseded", &mut notices.superseded, notice);
     for text in section.list("also").unwrap_or_default() {
         if text.value.trim().is_empty() {
             let message = "holds an empty text; every empty result would count as a closing";
+            findings.tell(&text.origin, &text.key, message);
+        } else if let Err(message) = short(&text.value) {
             findings.tell(&text.origin, &text.key, message);
         }
         notices.also.push(text.value);

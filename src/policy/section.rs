@@ -6,7 +6,9 @@
 use super::problem::{Origin, Problem, nearest};
 use super::raw::{self, Located, Table, Value};
 use super::units;
+use super::watch::Watched;
 use std::cell::RefCell;
+use std::path::Path;
 use std::time::Duration;
 
 /// Problems found so far, and keys known so far.
@@ -14,11 +16,21 @@ use std::time::Duration;
 pub(super) struct Findings {
     problems: RefCell<Vec<Problem>>,
     known: RefCell<Vec<String>>,
+    files: RefCell<Vec<Watched>>,
 }
 
 impl Findings {
-    pub(super) fn new(problems: Vec<Problem>) -> Self {
-        Findings { problems: RefCell::new(problems), known: RefCell::default() }
+    pub(super) fn new(problems: Vec<Problem>, files: Vec<Watched>) -> Self {
+        Findings {
+            problems: RefCell::new(problems),
+            known: RefCell::default(),
+            files: RefCell::new(files),
+        }
+    }
+
+    /// This file is about to be read: from then on its change is a reason to read the configuration again.
+    pub(super) fn reads(&self, path: &Path) {
+        self.files.borrow_mut().push(Watched::now(path));
     }
 
     pub(super) fn tell(&self, origin: &Origin, key: &str, message: impl Into<String>) {
@@ -29,8 +41,15 @@ impl Findings {
         });
     }
 
-    pub(super) fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_inner()
+    /// All keys that were asked for, in that order.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> Vec<String> {
+        self.known.borrow().clone()
+    }
+
+    /// The problems, and the files that were read.
+    pub(super) fn into_parts(self) -> (Vec<Problem>, Vec<Watched>) {
+        (self.problems.into_inner(), self.files.into_inner())
     }
 }
 
@@ -84,12 +103,23 @@ impl<'f> Section<'f> {
         Section { path, entries, known: Vec::new(), findings: self.findings }
     }
 
-    /// All entries that have not been asked for, each as text.
-    pub(super) fn texts(&mut self) -> Vec<(String, Found<String>)> {
+    /// All entries that have not been asked for, each a text that should be one of a few words.
+    pub(super) fn choices<T>(&mut self, options: &[(&str, T)]) -> Vec<(String, Found<String>)> {
         std::mem::take(&mut self.entries)
             .into_iter()
-            .filter_map(|(name, entry)| Some((name.clone(), self.convert(&name, entry, text)?)))
+            .filter_map(|(name, entry)| Some((name.clone(), self.word(&name, entry, options)?)))
             .collect()
+    }
+
+    /// A text. What is none is told with the words that would do.
+    fn word<T>(&self, key: &str, entry: Located, options: &[(&str, T)]) -> Option<Found<String>> {
+        let key = self.full(key);
+        if let Ok(value) = text(&entry.value) {
+            return Some(Found { value, key, origin: entry.origin });
+        }
+        let message = format!("must be {}, not {}", one_of(options), entry.value.kind());
+        self.findings.tell(&entry.origin, &key, message);
+        None
     }
 
     /// The key's value as `read` takes it, with its place. `None` when not set, or told as wrong.
@@ -116,7 +146,8 @@ impl<'f> Section<'f> {
         key: &'static str,
         options: &[(&str, T)],
     ) -> Option<T> {
-        let found = self.found(key, text)?;
+        let entry = self.take(key)?;
+        let found = self.word(key, entry, options)?;
         choose(&found, options, self.findings)
     }
 
@@ -126,7 +157,10 @@ impl<'f> Section<'f> {
         let items = match value {
             Value::List(items) => Ok(items),
             Value::Untyped(text) => divide(&text, &origin),
-            other => Err(format!("must be a list of strings, not {}", other.kind())),
+            other => Err(format!(
+                "must be a list of strings such as [\"a\", \"b\"], not {}",
+                other.kind()
+            )),
         };
         match items {
             Ok(items) => {
@@ -170,12 +204,12 @@ impl<'f> Section<'f> {
     pub(super) fn finish(self) {
         for (key, entry) in &self.entries {
             let full = self.full(key);
-            self.findings.tell(&entry.origin, &full, self.unknown(key, &entry.origin));
+            self.findings.tell(&entry.origin, &full, self.unknown(key, entry));
         }
     }
 
-    fn unknown(&self, key: &str, origin: &Origin) -> String {
-        if let Origin::Env(variable) = origin {
+    fn unknown(&self, key: &str, entry: &Located) -> String {
+        if let Origin::Env(variable) = &entry.origin {
             // One underscore in place of two, `TIGERTALLY_GUARD_PROFILE`, is near as well.
             let known: Vec<String> =
                 self.findings.known.borrow().iter().map(|full| raw::variable(full)).collect();
@@ -184,9 +218,10 @@ impl<'f> Section<'f> {
                 None => "unknown setting; variables are TIGERTALLY_<SECTION>__<KEY>".to_owned(),
             };
         }
+        let kind = if matches!(entry.value, Value::Table(_)) { "section" } else { "key" };
         match nearest(key, self.known.iter().copied()) {
-            Some(near) => format!("unknown key; did you mean \"{near}\"?"),
-            None => format!("unknown key; known here: {}", self.known.join(", ")),
+            Some(near) => format!("unknown {kind}; did you mean \"{near}\"?"),
+            None => format!("unknown {kind}; known here: {}", self.known.join(", ")),
         }
     }
 
@@ -217,14 +252,18 @@ pub(super) fn choose<T: Copy>(
     if let Some((_, chosen)) = options.iter().find(|(name, _)| *name == found.value) {
         return Some(*chosen);
     }
-    let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
-    let known = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let mut message = format!("must be one of {known}, not \"{}\"", found.value);
-    if let Some(near) = nearest(&found.value, names) {
+    let mut message = format!("must be {}, not \"{}\"", one_of(options), found.value);
+    if let Some(near) = nearest(&found.value, options.iter().map(|(name, _)| *name)) {
         message.push_str(&format!("; did you mean \"{near}\"?"));
     }
     findings.tell(&found.origin, &found.key, message);
     None
+}
+
+/// `one of "a", "b"`
+fn one_of<T>(options: &[(&str, T)]) -> String {
+    let names: Vec<String> = options.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    format!("one of {}", names.join(", "))
 }
 
 /// Items of a list that a variable holds.
@@ -273,7 +312,7 @@ pub(super) fn count(value: &Value) -> Result<usize, String> {
     let number = match value {
         Value::Integer(number) => usize::try_from(*number).ok(),
         Value::Untyped(text) => text.trim().parse().ok(),
-        other => return Err(format!("must be a whole number, not {}", other.kind())),
+        other => return Err(format!("must be a whole number from 1, not {}", other.kind())),
     };
     number.filter(|number| *number > 0).ok_or_else(|| "must be a whole number from 1".to_owned())
 }

@@ -109,6 +109,9 @@ impl Page {
         if let Some(calls) = ledger.model_calls {
             self.key("model_calls", calls);
         }
+        if let Some(calls) = ledger.tool_calls {
+            self.key("tool_calls", calls);
+        }
         if let Some(deadline) = ledger.task_deadline {
             self.time("deadline", duration(deadline));
         }

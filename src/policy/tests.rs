@@ -56,7 +56,10 @@ fn nothing_configured_is_the_default() {
 const PROBLEMS: &[(&str, &str)] = &[
     // Unknown keys and sections.
     ("listne = \"127.0.0.1:1\"", "t.toml:1: listne: unknown key; did you mean \"listen\"?"),
-    ("\n[gaurd]\nprofile = \"strict\"", "t.toml:2: gaurd: unknown key; did you mean \"guard\"?"),
+    (
+        "\n[gaurd]\nprofile = \"strict\"",
+        "t.toml:2: gaurd: unknown section; did you mean \"guard\"?",
+    ),
     (
         "[guard]\nprofil = \"strict\"",
         "t.toml:2: guard.profil: unknown key; did you mean \"profile\"?",
@@ -70,7 +73,10 @@ const PROBLEMS: &[(&str, &str)] = &[
     ("listen = 8090", "t.toml:1: listen: must be a string, not an integer"),
     ("guard = \"strict\"", "t.toml:1: guard: must be a table, not a string"),
     ("[tools]\nallw = [\"a\"]", "t.toml:2: tools.allw: must be a table, not a list"),
-    ("[tools]\nallow = \"a\"", "t.toml:2: tools.allow: must be a list of strings, not a string"),
+    (
+        "[tools]\nallow = \"a\"",
+        "t.toml:2: tools.allow: must be a list of strings such as [\"a\", \"b\"], not a string",
+    ),
     ("[tools]\nallow = [\n\"a\",\n2]", "t.toml:4: tools.allow: must be a string, not an integer"),
     (
         "[conversation]\nrequired = \"yes\"",
@@ -80,7 +86,7 @@ const PROBLEMS: &[(&str, &str)] = &[
     ("[limits]\nconnections = -4", "t.toml:2: limits.connections: must be a whole number from 1"),
     (
         "[limits]\nexchanges = 1.5",
-        "t.toml:2: limits.exchanges: must be a whole number, not a float",
+        "t.toml:2: limits.exchanges: must be a whole number from 1, not a float",
     ),
     ("[limits]\nbody_bytes = 0", "t.toml:2: limits.body_bytes: must be more than 0 bytes"),
     (
@@ -156,14 +162,17 @@ const PROBLEMS: &[(&str, &str)] = &[
         "[guard.rules]\nunknown_tols = \"note\"",
         "t.toml:2: guard.rules.unknown_tols: unknown code; did you mean \"unknown_tool\"?",
     ),
-    ("[guard.rules]\nfoo = \"note\"", "t.toml:2: guard.rules.foo: unknown code"),
+    (
+        "[guard.rules]\nfoo = \"note\"",
+        "t.toml:2: guard.rules.foo: unknown code; docs/codes.md lists them all",
+    ),
     (
         "[guard.rules]\nunknown_tool = \"warn\"",
         "t.toml:2: guard.rules.unknown_tool: must be one of \"off\", \"note\", \"refuse\", not \"warn\"",
     ),
     (
         "[guard.rules]\nunknown_tool = false",
-        "t.toml:2: guard.rules.unknown_tool: must be a string, not a boolean",
+        "t.toml:2: guard.rules.unknown_tool: must be one of \"off\", \"note\", \"refuse\", not a boolean",
     ),
     (
         "[guard.rules]\nbody_too_large = \"off\"",
@@ -188,7 +197,7 @@ const PROBLEMS: &[(&str, &str)] = &[
     // Conversations, generations, notices, results, budgets.
     (
         "[conversation]\nheaders = [\"x id\"]",
-        "t.toml:2: conversation.headers: \"x id\" is no header name",
+        "t.toml:2: conversation.headers: \"x id\" is no header name; write letters, digits and dashes, such as \"x-session\"",
     ),
     (
         "[conversation]\nheaders = [\"x-a\", \"X-A\"]",
@@ -206,7 +215,10 @@ const PROBLEMS: &[(&str, &str)] = &[
         "[conversation]\nheaders = [\"x-generation\"]",
         "t.toml:2: conversation.headers: is the generation's header too; the two must differ",
     ),
-    ("[generation]\nheader = \"\"", "t.toml:2: generation.header: \"\" is no header name"),
+    (
+        "[generation]\nheader = \"\"",
+        "t.toml:2: generation.header: \"\" is no header name; write letters, digits and dashes, such as \"x-session\"",
+    ),
     ("[notices]\ntimeout = \" \"", "t.toml:2: notices.timeout: must not be empty"),
     (
         "[notices]\nalso = [\"cancelled\", \"\"]",
@@ -323,7 +335,7 @@ fn broken_toml_is_told_by_its_line_and_never_quoted() {
     assert!(told.iter().any(|it| it.starts_with("t.toml:3: not valid TOML: ")), "{told:?}");
     assert!(!told.join("\n").contains("sk-very-secret"), "{told:?}");
     let twice = problems("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\n");
-    assert_eq!(twice, ["t.toml:2: not valid TOML: duplicate key"]);
+    assert_eq!(twice, ["t.toml:2: not valid TOML: duplicate key (column 1)"]);
 }
 
 #[test]
@@ -555,6 +567,7 @@ header = "x-turn"
 automatic = false
 [budget]
 model_calls = 2
+tool_calls = 5
 deadline = "5m"
 [notices]
 timeout = "it took \"too\" long\n"
@@ -603,13 +616,31 @@ fn what_is_shown_is_a_configuration_that_resolves_to_the_same() {
 }
 
 #[test]
+fn a_notice_is_a_word_and_no_letter() {
+    for key in ["timeout", "superseded", "also"] {
+        let written = |length: usize| {
+            let text = format!("{:?}", "x".repeat(length));
+            let value = if key == "also" { format!("[\"\\u00e9\", {text}]") } else { text };
+            load_text(&format!("[notices]\n{key} = {value}"))
+                .map(|_| ())
+                .map_err(|all| all.join("; "))
+        };
+        assert_eq!(written(4096), Ok(()), "{key}");
+        let message = written(4097).unwrap_err();
+        let wanted = format!("t.toml:2: notices.{key}: is 4097 bytes long; at most 4096");
+        assert_eq!(message, wanted);
+    }
+}
+
+#[test]
 fn everything_reaches_the_policy() {
     let policy = load_text(EVERYTHING).unwrap();
     let ledger = &policy.ledger;
     assert_eq!(policy.conversation_headers, ["x-session", "x-conversation-id"]);
     assert_eq!(policy.generation_header, "x-turn");
     assert_eq!(policy.max_conversations, 9);
-    assert_eq!((ledger.model_calls, ledger.task_deadline), (Some(2), Some(Millis(300_000))));
+    assert_eq!((ledger.model_calls, ledger.tool_calls), (Some(2), Some(5)));
+    assert_eq!(ledger.task_deadline, Some(Millis(300_000)));
     assert_eq!((ledger.late, ledger.superseded), (AtEnd::Substitute, AtEnd::Substitute));
     assert_eq!(ledger.history, AtEnd::Refuse);
     assert!(ledger.repeat_allowed && !ledger.automatic);
@@ -687,6 +718,7 @@ fn the_example_names_every_key_with_its_default() {
         "key_file",
         "schema",
         "model_calls",
+        "tool_calls",
         "allow",
         "max_calls",
         "deadline",
@@ -715,4 +747,60 @@ fn the_example_names_every_key_with_its_default() {
     }
     assert!(live.matches(" = ").count() > 30, "{live}");
     assert_eq!(load_text(&live).unwrap().show(), Policy::default().show());
+}
+
+/// The rows of `docs/configuration.md`: each key with its default, as code or in words.
+fn documented() -> Vec<(String, String)> {
+    let quoted = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let keys = include_str!("../../docs/configuration.md").split("\n## Keys").nth(1).unwrap();
+    keys.lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .flat_map(|row| {
+            let (key, rest) = row.split_once(" | ").unwrap();
+            let default = rest.split_once('|').unwrap().0.trim().trim_matches('`').to_owned();
+            quoted(&format!("`{key}")).into_iter().map(move |key| (key, default.clone()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_reference_names_every_key_with_its_default() {
+    let sections: std::collections::BTreeSet<&str> = [
+        "admin",
+        "upstream",
+        "limits",
+        "guard",
+        "conversation",
+        "budget",
+        "results",
+        "generation",
+        "notices",
+        "tools",
+        "auth",
+        "store",
+        "telemetry",
+        "tls",
+        "routes",
+    ]
+    .into();
+    let keys = resolve::known_keys().into_iter().filter(|key| !sections.contains(key.as_str()));
+    let known: std::collections::BTreeSet<String> = keys.collect();
+    let documented = documented();
+    let named: std::collections::BTreeSet<String> =
+        documented.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(named, known);
+    let shown: toml::Table = toml::from_str(&Policy::default().show()).unwrap();
+    for (key, default) in documented {
+        let mut value = shown.get(key.split('.').next().unwrap());
+        for part in key.split('.').skip(1) {
+            value = value.and_then(|value| value.get(part));
+        }
+        // What depends on the machine, and tables, are told in words.
+        let Some(value) = value.filter(|value| !value.is_table() && key != "store.path") else {
+            continue;
+        };
+        assert_eq!(default, value.to_string(), "{key}");
+    }
 }

@@ -58,6 +58,7 @@ fn named(list: Vec<Found<String>>, findings: &Findings) -> Vec<String> {
 /// Reads the operator's JSON Schema from its file, which stands beside the configuration.
 fn schema(file: &Found<String>, findings: &Findings) -> Option<Arc<str>> {
     let path = beside(&file.origin, &file.value);
+    findings.reads(&path);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot be read: {error}"));
     match text.and_then(|text| sound_schema(&text).map(|()| Arc::from(text))) {
         Ok(schema) => Some(schema),

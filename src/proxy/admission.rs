@@ -23,9 +23,16 @@ use std::task::{Context, Poll};
 pub(crate) struct Passage {
     flight: Option<Flight>,
     unwatched: bool,
+    /// What enforcing would have refused the request for.
+    would_refuse: Vec<Code>,
 }
 
 impl Passage {
+    /// Nothing of this exchange is remembered.
+    fn untracked() -> Self {
+        Passage { flight: None, unwatched: false, would_refuse: Vec::new() }
+    }
+
     /// The place in the ledger, when the exchange is tracked.
     pub(crate) fn flight(&mut self) -> Option<&mut Flight> {
         self.flight.as_mut()
@@ -50,6 +57,11 @@ impl Passage {
     #[must_use]
     pub(crate) fn is_recorded(&self) -> bool {
         self.flight.is_some()
+    }
+
+    /// What enforcing would have refused the request for, where the operator only watches.
+    pub(super) fn would_refuse(&mut self) -> Vec<Code> {
+        std::mem::take(&mut self.would_refuse)
     }
 
     /// Ready when the exchange is no longer wanted and the rules say that this ends it.
@@ -78,16 +90,16 @@ pub(super) async fn admit(
     cleared: &mut Cleared,
 ) -> Result<Passage, Box<Refusal>> {
     let (Some(event), Some(name)) = (cleared.admit.take(), &standing.conversation) else {
-        return Ok(Passage { flight: None, unwatched: false });
+        return Ok(Passage::untracked());
     };
     let key = conversation_key(gateway.store.digest_key(), principal, name);
     let (rules, goes_on) = (settings.policy.ledger.clone(), goes_on_without_store(settings));
     match Flight::admit(gateway, key, event, rules, goes_on).await {
-        Admission::Flight(flight) => {
+        Admission::Flight(flight, would_refuse) => {
             if flight.admitted().is_none() {
                 cleared.notes.push(untracked());
             }
-            Ok(Passage { flight: Some(flight), unwatched: false })
+            Ok(Passage { flight: Some(flight), unwatched: false, would_refuse })
         }
         Admission::Refused(refused) => {
             let mut refusal = Refusal::of_ledger(refused);

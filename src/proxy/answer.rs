@@ -38,7 +38,7 @@ pub(super) struct Whole {
 /// # Errors
 /// When it does not come, is refused, or is no longer wanted.
 pub(super) async fn whole(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     settings: &Settings,
     cleared: &Cleared,
     passage: &mut Passage,
@@ -57,13 +57,15 @@ pub(super) async fn whole(
         }
         release::judge(gateway, settings, cleared, passage, &proposal, Vec::new())?
     };
+    journal.would_refuse(judged.would_refuse().iter().copied());
     let mut notes = judged.notes().to_vec();
     let writes = judged.writes();
-    let released = judged.settle(passage, settings).await?;
+    let released = judged.settle(gateway, passage, settings).await?;
     let operations = match passage.flight() {
         Some(flight) if writes => flight.operations().await,
         _ => None,
     };
+    journal.would_refuse(released.would_refuse().iter().copied());
     notes.extend(released.notes().iter().cloned());
     journal.spends(began.elapsed());
     Ok(Whole { body, released: Some(released), notes, operations })

@@ -218,7 +218,7 @@ fn lenient(event: &Event, rules: &Rules) -> Rules {
         Event::Admit(_) => &[Code::StaleGeneration, Code::StaleAnswer, Code::Overtaken],
         _ => &[],
     };
-    let mut lenient = rules.clone();
+    let mut lenient = Rules { enforcing: None, ..rules.clone() };
     for code in Code::ALL {
         if rules.actions.action(code) == Action::Refuse && !kept.contains(&code) {
             lenient.actions = lenient.actions.with(code, Action::Note);

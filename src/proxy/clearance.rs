@@ -28,6 +28,8 @@ pub(super) struct Cleared {
     pub(super) offer: Offer,
     /// What was noted.
     pub(super) notes: Vec<Fault>,
+    /// What enforcing would have refused it for.
+    pub(super) would_refuse: Vec<Code>,
     /// The ledger's question, when the exchange is tracked.
     pub(super) admit: Option<Admit>,
     _proof: (),
@@ -64,7 +66,9 @@ pub(super) fn clear(
         }
     };
     let mut pairing = pairing::judge(&request);
-    let verdict = rules.judge(std::mem::take(&mut pairing.faults));
+    let faults = std::mem::take(&mut pairing.faults);
+    let would_refuse = would_refuse(settings, &faults);
+    let verdict = rules.judge(faults);
     if !verdict.refused.is_empty() {
         let mut refusal = Refusal::of_request(verdict.refused);
         refusal.notes = verdict.notes;
@@ -80,10 +84,17 @@ pub(super) fn clear(
         rid: request.rid,
         offer,
         notes: verdict.notes,
+        would_refuse,
         admit,
         _proof: (),
         body: body.clone(),
     }))
+}
+
+/// What enforcing would refuse of these faults, where the operator only watches.
+pub(super) fn would_refuse(settings: &Settings, faults: &[Fault]) -> Vec<Code> {
+    let codes = faults.iter().map(|fault| fault.code);
+    codes.filter(|code| settings.policy.would_refuse(*code)).collect()
 }
 
 fn body_fault(fault: &BodyFault) -> Fault {

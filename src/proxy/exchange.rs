@@ -216,11 +216,15 @@ async fn run(
         Clearance::Cleared(cleared) => cleared,
         Clearance::Refused(refusal) => return Err(refusal),
         Clearance::Opaque(notes) => {
+            journal.would_refuse(clearance::would_refuse(settings, &notes));
             return opaque(gateway, settings, journal, parts, body, notes).await;
         }
     };
-    let passage = admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
+    journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
+    let mut passage =
+        admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
     journal.admitted(&passage);
+    journal.would_refuse(passage.would_refuse());
     go_up(gateway, settings, journal, parts, cleared, passage).await
 }
 

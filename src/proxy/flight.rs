@@ -29,8 +29,8 @@ const AT_ONCE: usize = 64;
 
 /// What became of a request to go up.
 pub(crate) enum Admission {
-    /// It may. [`Flight`] is the proof.
-    Flight(Flight),
+    /// It may. [`Flight`] is the proof. With what enforcing would have refused it for.
+    Flight(Flight, Vec<Code>),
     /// It may not.
     Refused(crate::ledger::event::Refused),
     /// The store did not answer.
@@ -84,9 +84,9 @@ impl Flight {
         applied: Result<Transition, StoreError>,
         goes_on: bool,
     ) -> Admission {
-        let up = |admitted| {
+        let up = |admitted, would_refuse| {
             gateway.flights.admitted(&place);
-            Admission::Flight(Flight {
+            let flight = Flight {
                 gateway: Arc::clone(&gateway),
                 place: Arc::clone(&place),
                 admitted,
@@ -95,12 +95,16 @@ impl Flight {
                 ending: Ending::ClientGone { calls_sent: false },
                 closing: None,
                 closed: false,
-            })
+            };
+            Admission::Flight(flight, would_refuse)
         };
-        let turned_away = match applied.map(|transition| transition.outcome) {
-            Ok(Outcome::Admitted(admitted)) => return up(Some(admitted)),
-            Err(StoreError::Unavailable(_)) if goes_on => return up(None),
-            Ok(Outcome::Refused(refused)) => Admission::Refused(refused),
+        let applied = applied.map(|transition| (transition.outcome, transition.would_refuse));
+        let turned_away = match applied {
+            Ok((Outcome::Admitted(admitted), would_refuse)) => {
+                return up(Some(admitted), would_refuse);
+            }
+            Err(StoreError::Unavailable(_)) if goes_on => return up(None, Vec::new()),
+            Ok((Outcome::Refused(refused), _)) => Admission::Refused(refused),
             Ok(_) => {
                 Admission::Failed(StoreError::Unavailable("the store answered something else"))
             }

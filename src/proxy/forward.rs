@@ -8,15 +8,11 @@ use super::gateway::{Gateway, Settings};
 use super::headers;
 use super::pool::UpBody;
 use super::refusal::Refusal;
-use super::splice::{Segments, Splice, offset_in};
+use super::splice::{Segments, Splice};
+use super::substitute;
 use super::upstream::Upcall;
 use crate::guard::fault::Code;
-use crate::guard::pairing;
-use crate::ledger::event::{Notice, Substitution};
-use crate::policy::{Policy, UpstreamKind};
-use crate::wire::content;
-use crate::wire::request::{ChatRequest, Message};
-use bytes::Bytes;
+use crate::policy::UpstreamKind;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request};
@@ -37,7 +33,7 @@ pub(super) fn forward(
     if let Some(admitted) = passage.admitted()
         && !admitted.substitutions.is_empty()
     {
-        splices = substitute(&cleared.body, &admitted.substitutions, &settings.policy)?;
+        splices = substitute::splices(&cleared.body, &admitted.substitutions, settings)?;
     }
     let upstream = &settings.policy.upstream;
     let minted = upstream.kind == UpstreamKind::Sglang && upstream.rid;
@@ -91,52 +87,4 @@ fn send(
         rid,
         Arc::clone(&gateway.aborter),
     ))
-}
-
-/// Puts notices in place of results' contents, then reads the body again: what goes up must pair
-/// exactly as what was judged, and hold the notices.
-fn substitute(
-    body: &Bytes,
-    substitutions: &[Substitution],
-    policy: &Policy,
-) -> Result<Vec<Splice>, Box<Refusal>> {
-    let failed = || {
-        Box::new(Refusal::at(Code::BodyInvalid, "messages", "A stale result cannot be replaced."))
-    };
-    let depth = policy.limits.depth;
-    let before = ChatRequest::parse(body, depth).map_err(|_| failed())?;
-    let mut splices = Vec::with_capacity(substitutions.len());
-    for substitution in substitutions {
-        let message = before.messages.get(substitution.message).ok_or_else(failed)?;
-        let notice = notice_text(policy, substitution.notice);
-        splices.push(replace_content(body, message, notice).ok_or_else(failed)?);
-    }
-    let after = Segments::new(body, splices.clone()).joined();
-    let after = ChatRequest::parse(&after, depth).map_err(|_| failed())?;
-    let same = pairing::judge(&before).faults.len() == pairing::judge(&after).faults.len()
-        && before.messages.len() == after.messages.len();
-    let placed = substitutions.iter().all(|substitution| {
-        after.messages.get(substitution.message).is_some_and(|message| {
-            message.content.and_then(|span| content::text(span.raw)).as_deref()
-                == Some(notice_text(policy, substitution.notice))
-        })
-    });
-    if same && placed { Ok(splices) } else { Err(failed()) }
-}
-
-fn notice_text(policy: &Policy, notice: Notice) -> &str {
-    match notice {
-        Notice::Timeout => &policy.notices.timeout,
-        Notice::Superseded => &policy.notices.superseded,
-    }
-}
-
-fn replace_content(body: &Bytes, message: &Message<'_>, notice: &str) -> Option<Splice> {
-    let text = serde_json::to_string(notice).ok()?;
-    if let Some(content) = message.content {
-        let (at, remove) = (content.at, content.raw.len());
-        return Some(Splice { at, remove, insert: Bytes::from(text) });
-    }
-    let at = offset_in(body, message.raw.as_bytes())? + 1;
-    Some(Splice { at, remove: 0, insert: Bytes::from(format!("\"content\":{text},")) })
 }

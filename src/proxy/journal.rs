@@ -30,6 +30,10 @@ pub(crate) struct Journal {
     status: Option<StatusCode>,
     outcome: ExchangeOutcome,
     codes: Vec<&'static str>,
+    /// Whether enforcing would have ended it by now.
+    would_be_over: bool,
+    /// What was counted as what enforcing would have refused, and not yet as a note.
+    counted: Vec<Code>,
     began: Instant,
     read: Instant,
     sent: Option<Instant>,
@@ -61,6 +65,8 @@ impl Journal {
             status: None,
             outcome: ExchangeOutcome::ClientGone,
             codes: Vec::new(),
+            would_be_over: false,
+            counted: Vec::new(),
             began: now,
             read: now,
             sent: None,
@@ -132,11 +138,28 @@ impl Journal {
         }
     }
 
-    /// These are let through and recorded.
+    /// Enforcing would have refused it here, for these. Only the first such place counts: an exchange that is
+    /// refused there is never judged any further. To be told before the notes that hold the same faults.
+    pub(crate) fn would_refuse(&mut self, codes: impl IntoIterator<Item = Code>) {
+        if self.would_be_over {
+            return;
+        }
+        for code in codes {
+            self.would_be_over = true;
+            self.counted.push(code);
+            self.gateway.metrics.fault(code, FaultVerdict::WouldRefuse);
+        }
+    }
+
+    /// These are let through and recorded. Each fault is counted once: what was counted as what enforcing
+    /// would have refused is no note.
     pub(crate) fn notes(&mut self, notes: &[Fault]) {
         for note in notes {
             self.codes.push(note.code.as_str());
-            self.gateway.metrics.fault(note.code, FaultVerdict::Note);
+            match self.counted.iter().position(|code| *code == note.code) {
+                Some(at) => drop(self.counted.swap_remove(at)),
+                None => self.gateway.metrics.fault(note.code, FaultVerdict::Note),
+            }
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) mod router;
 mod screen;
 mod server;
 mod splice;
+mod substitute;
 mod upstream;
 
 pub use flights::Flights;

@@ -177,6 +177,7 @@ pub(crate) fn status(code: Code, direction: Direction) -> StatusCode {
         | Code::StaleGeneration
         | Code::GenerationRequired
         | Code::WriteOutcomeUnknown
+        | Code::WriteApplied
         | Code::BudgetExhausted
         | Code::UnknownTool
         | Code::ToolNotAllowed

@@ -285,7 +285,8 @@ impl Relay {
     /// Forwards or holds an event. Once something is held, everything after it is.
     fn place(&mut self, wire: Bytes, carries: bool, forward: bool) {
         if self.settings.policy.observe {
-            if carries {
+            // What would be held is bounded: everything from the first piece of a call on.
+            if carries || self.watched > 0 {
                 self.watch(wire.len());
             }
             self.outbox.push(wire);
@@ -303,7 +304,7 @@ impl Relay {
         self.calls_released = true;
         self.watched = self.watched.saturating_add(bytes);
         if self.watched > self.settings.policy.limits.held_bytes && self.assembly.take().is_some() {
-            self.journal.notes(&[held_too_large()]);
+            self.note(&held_too_large());
         }
     }
 
@@ -314,9 +315,20 @@ impl Relay {
         if policy.rules.action(Code::BrokenStream) == Action::Refuse && !policy.observe {
             self.stop(Stopped::output(vec![fault], Vec::new()));
         } else {
-            self.journal.notes(&[fault]);
+            self.note(&fault);
             self.place(wire, true, true);
         }
+    }
+
+    /// A fault is let through.
+    fn note(&mut self, fault: &Fault) {
+        if self.settings.policy.rules.action(fault.code) == Action::Off {
+            return;
+        }
+        if self.settings.policy.would_refuse(fault.code) {
+            self.journal.would_refuse([fault.code]);
+        }
+        self.journal.notes(std::slice::from_ref(fault));
     }
 
     /// A slice is handed to the HTTP server.

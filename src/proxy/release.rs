@@ -4,7 +4,7 @@
 //! nothing of the exchange is remembered). Calls leave through functions that take a `Released`.
 
 use super::admission::{Passage, goes_on_without_store, untracked};
-use super::clearance::Cleared;
+use super::clearance::{self, Cleared};
 use super::gateway::{Gateway, Settings};
 use super::question::echoes;
 use super::refusal::{Refusal, plain_fault};
@@ -16,6 +16,7 @@ use crate::store::StoreError;
 use crate::telemetry::CallVerdict;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A response that the rules let through.
@@ -24,12 +25,14 @@ pub(super) struct Judged {
     alternatives: Vec<Alternative>,
     forced: bool,
     notes: Vec<Fault>,
+    would_refuse: Vec<Code>,
 }
 
 /// A response that may go down.
 #[derive(Debug)]
 pub(super) struct Released {
     notes: Vec<Fault>,
+    would_refuse: Vec<Code>,
 }
 
 impl Released {
@@ -37,6 +40,17 @@ impl Released {
     #[must_use]
     pub(super) fn notes(&self) -> &[Fault] {
         &self.notes
+    }
+
+    /// What enforcing would have withheld it for.
+    #[must_use]
+    pub(super) fn would_refuse(&self) -> &[Code] {
+        &self.would_refuse
+    }
+
+    /// Leave without a note.
+    fn freely(would_refuse: Vec<Code>) -> Self {
+        Released { notes: Vec::new(), would_refuse }
     }
 }
 
@@ -66,7 +80,9 @@ impl Stopped {
                 "The user has moved on: this answer belongs to an older generation."
             }
             Code::Overtaken => "A newer attempt has taken over: this one's answer is withheld.",
-            Code::BudgetExhausted => "The task's budget of model calls is used up.",
+            Code::BudgetExhausted => {
+                "The task's budget is used up (budget.model_calls, budget.tool_calls or budget.deadline)."
+            }
             _ => "This answer is no longer wanted.",
         };
         let refusal = Refusal::of_response(vec![plain_fault(code, "", message)]);
@@ -104,28 +120,38 @@ pub(super) fn judge(
 ) -> Result<Judged, Stopped> {
     let (tracked, recorded) = (passage.admitted().is_some(), passage.is_recorded());
     faults.extend(proposal::judge(proposal, &cleared.offer, tracked));
+    let would_refuse = clearance::would_refuse(settings, &faults);
     let verdict = settings.policy.rules.judge(faults);
     let refused = !verdict.refused.is_empty() && !settings.policy.observe;
-    count(gateway, proposal, refused, recorded);
     if refused {
+        count(gateway, names(proposal), CallVerdict::Refuse);
         return Err(Stopped::output(verdict.refused, verdict.notes));
     }
     let mut notes = verdict.refused;
     notes.extend(verdict.notes);
-    let alternatives =
-        if recorded { alternatives(gateway, settings, proposal) } else { Vec::new() };
-    Ok(Judged { alternatives, forced: notes.iter().any(|note| could_refuse(note.code)), notes })
+    let forced = notes.iter().any(|note| could_refuse(note.code));
+    let mut alternatives = Vec::new();
+    if recorded {
+        // Counted when the ledger has registered them (by its facts), or has not.
+        alternatives = self::alternatives(gateway, settings, proposal);
+    } else {
+        count(
+            gateway,
+            names(proposal),
+            if forced { CallVerdict::Forced } else { CallVerdict::Pass },
+        );
+    }
+    Ok(Judged { alternatives, forced, notes, would_refuse })
 }
 
-/// Counts proposed calls; those that are registered are counted by the ledger's facts.
-fn count(gateway: &Gateway, proposal: &Proposal, refused: bool, recorded: bool) {
-    let verdict = if refused { CallVerdict::Refuse } else { CallVerdict::Pass };
-    if recorded && !refused {
-        return;
-    }
-    for call in proposal.choices.iter().flat_map(|choice| &choice.calls) {
-        gateway.metrics.call(call.name.as_deref().unwrap_or_default(), verdict);
-    }
+/// Counts proposed calls, given by their tools.
+fn count<'a>(gateway: &Gateway, tools: impl Iterator<Item = &'a str>, verdict: CallVerdict) {
+    tools.for_each(|tool| gateway.metrics.call(tool, verdict));
+}
+
+fn names(proposal: &Proposal) -> impl Iterator<Item = &str> {
+    let calls = proposal.choices.iter().flat_map(|choice| &choice.calls);
+    calls.map(|call| call.name.as_deref().unwrap_or_default())
 }
 
 /// Whether a note of this code stands for a refusal that the operator switched off.
@@ -143,6 +169,12 @@ impl Judged {
         &self.notes
     }
 
+    /// What enforcing would have refused of it.
+    #[must_use]
+    pub(super) fn would_refuse(&self) -> &[Code] {
+        &self.would_refuse
+    }
+
     /// Whether it proposes a write.
     #[must_use]
     pub(super) fn writes(&self) -> bool {
@@ -151,10 +183,21 @@ impl Judged {
 
     /// Asks the ledger to register the calls and let the response go down.
     #[must_use]
-    pub(super) fn settle(self, passage: &mut Passage, settings: &Settings) -> Settling {
+    pub(super) fn settle(
+        self,
+        gateway: &Arc<Gateway>,
+        passage: &mut Passage,
+        settings: &Settings,
+    ) -> Settling {
         let Some(flight) = passage.flight() else {
-            return Box::pin(std::future::ready(Ok(Released { notes: Vec::new() })));
+            return Box::pin(std::future::ready(Ok(Released::freely(Vec::new()))));
         };
+        let tools: Vec<Box<str>> = self
+            .alternatives
+            .iter()
+            .flat_map(|one| one.calls.iter().map(|call| call.tool.clone()))
+            .collect();
+        let gateway = Arc::clone(gateway);
         let applying = flight.settle(Settle {
             exchange: ExchangeId(0),
             alternatives: self.alternatives,
@@ -163,28 +206,41 @@ impl Judged {
         let observe = settings.policy.observe;
         let rules = settings.policy.rules.clone();
         let goes_on = goes_on_without_store(settings);
-        let lenient = move |code: Code| observe || rules.action(code) != Action::Refuse;
+        let action = move |code: Code| match rules.action(code) {
+            Action::Refuse if observe => Action::Note,
+            action => action,
+        };
         Box::pin(async move {
-            let noted = |code: Code| Released {
-                notes: vec![plain_fault(code, "", "noted on the way out")],
-            };
-            match applying.await.map(|transition| transition.outcome) {
-                Ok(Outcome::Wanted) => Ok(Released { notes: Vec::new() }),
-                Ok(Outcome::Noted(code)) => Ok(noted(code)),
-                Ok(Outcome::Withheld(code)) if lenient(code) => Ok(noted(code)),
-                Ok(Outcome::Withheld(code)) => Err(Stopped::unwanted(code)),
-                Ok(Outcome::Refused(refused)) => {
-                    Err(Stopped::output(refused.faults, refused.notes))
-                }
-                Ok(_) => Err(Stopped::unwanted(Code::StaleAnswer)),
+            let count = |verdict| count(&gateway, tools.iter().map(AsRef::as_ref), verdict);
+            let transition = match applying.await {
+                Ok(transition) => transition,
+                // The calls are counted when the ledger learns of them.
                 Err(StoreError::Unavailable(_)) if goes_on => {
-                    Ok(Released { notes: vec![untracked()] })
+                    return Ok(Released { notes: vec![untracked()], would_refuse: Vec::new() });
                 }
-                Err(error) => Err(Stopped {
-                    refusal: Box::new(Refusal::of_store(&error)),
-                    ending: Ending::UpstreamFailed,
-                }),
-            }
+                Err(error) => {
+                    count(CallVerdict::Refuse);
+                    let refusal = Box::new(Refusal::of_store(&error));
+                    return Err(Stopped { refusal, ending: Ending::UpstreamFailed });
+                }
+            };
+            let mut released = Released::freely(transition.would_refuse);
+            let stopped = match transition.outcome {
+                Outcome::Wanted => return Ok(released),
+                Outcome::Withheld(code) if action(code) == Action::Refuse => {
+                    Stopped::unwanted(code)
+                }
+                Outcome::Noted(code) | Outcome::Withheld(code) => {
+                    if action(code) != Action::Off {
+                        released.notes.push(plain_fault(code, "", "noted on the way out"));
+                    }
+                    return Ok(released);
+                }
+                Outcome::Refused(refused) => Stopped::output(refused.faults, refused.notes),
+                _ => Stopped::unwanted(Code::StaleAnswer),
+            };
+            count(CallVerdict::Refuse);
+            Err(stopped)
         })
     }
 }

@@ -217,7 +217,9 @@ mod tests {
         let bytes = hex(include_str!("encoding/one_task.v1.hex"));
         let mut agent = Agent::new();
         agent.task(1);
-        assert_eq!(decode(&bytes).unwrap().conversation, agent.conversation);
+        // Tool calls were not counted then.
+        let now = format!("{:?}", agent.conversation).replace("tool_calls: 1", "tool_calls: 0");
+        assert_eq!(format!("{:?}", decode(&bytes).unwrap().conversation), now);
     }
 
     /// A later version of the same format keeps more of a conversation. This one works with what it knows and

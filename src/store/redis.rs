@@ -19,6 +19,7 @@
 //! | `removal` | the end of a conversation |
 //! | `places` | the bound per principal |
 //! | `agenda` | deadlines, leases and expiry of what this replica touched |
+//! | `watch` | the same, listed for the others should this replica die |
 //! | `push` | cuts, told to the other replicas at once |
 //!
 //! The trade-off: durability and order are Redis's own. `appendfsync everysec` loses up to a second on a
@@ -40,6 +41,7 @@ mod places;
 mod push;
 mod removal;
 mod script;
+mod watch;
 
 #[cfg(test)]
 #[path = "../../tests/redis/server.rs"]
@@ -193,6 +195,7 @@ impl RedisStore {
             clock: settings.clock,
             cache: Cache::new(settings.cached_bytes),
             agenda: Agenda::default(),
+            wanted: watch::Wanted::default(),
             turns: Turns::default(),
             listener,
             origin,
@@ -355,7 +358,7 @@ impl Store for RedisStore {
                     return Err(error);
                 }
             }
-            Ok(())
+            self.core.look_after_others(rules).await
         })
     }
 

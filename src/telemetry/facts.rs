@@ -16,7 +16,9 @@ impl Metrics {
 
     fn fact(&self, fact: &Fact) {
         match fact {
-            Fact::CallRegistered { tool } => self.call(tool, CallVerdict::Pass),
+            Fact::CallRegistered { tool, forced: false } => self.call(tool, CallVerdict::Pass),
+            Fact::CallRegistered { tool, forced: true } => self.call(tool, CallVerdict::Forced),
+            Fact::ResultForced => self.result_forced(),
             Fact::ResultDecided { tool, code, waited } => {
                 self.result(*code);
                 // A refused result may be offered again and again: only the accepted one was waited for.
@@ -66,8 +68,10 @@ mod tests {
         metrics.committed(&Effects {
             cancel: Vec::new(),
             facts: vec![
-                Fact::CallRegistered { tool: "get_order_status".into() },
-                Fact::CallRegistered { tool: "made_up_by_a_model".into() },
+                Fact::CallRegistered { tool: "get_order_status".into(), forced: false },
+                Fact::CallRegistered { tool: "made_up_by_a_model".into(), forced: false },
+                Fact::CallRegistered { tool: "made_up_by_a_model".into(), forced: true },
+                Fact::ResultForced,
                 Fact::CallTimedOut { tool: "refund_order".into() },
                 Fact::ResultDecided {
                     tool: "get_order_status".into(),
@@ -91,6 +95,8 @@ mod tests {
         for (series, expected) in [
             ("calls_total{tool=\"get_order_status\",verdict=\"pass\"}", Some(1.0)),
             ("calls_total{tool=\"other\",verdict=\"pass\"}", Some(1.0)),
+            ("calls_total{tool=\"other\",verdict=\"forced\"}", Some(1.0)),
+            ("results_total{verdict=\"forced\"}", Some(1.0)),
             ("calls_total{tool=\"made_up_by_a_model\",verdict=\"pass\"}", None),
             ("calls_total{tool=\"refund_order\",verdict=\"timed_out\"}", Some(1.0)),
             ("results_total{verdict=\"accepted\"}", Some(1.0)),
@@ -143,6 +149,7 @@ mod tests {
         for code in Code::ALL {
             metrics.fault(code, FaultVerdict::Note);
             metrics.fault(code, FaultVerdict::Refuse);
+            metrics.fault(code, FaultVerdict::WouldRefuse);
             metrics.result(Some(code));
         }
         StoreOp::ALL.iter().for_each(|op| metrics.store(*op, Duration::from_micros(20)));
@@ -150,7 +157,7 @@ mod tests {
         let text = metrics.encode();
         for (family, series) in [
             ("exchanges_total", 25),
-            ("faults_total", 2 * Code::ALL.len()),
+            ("faults_total", 3 * Code::ALL.len()),
             ("results_total", Code::ALL.len()),
             ("store_seconds_count", StoreOp::ALL.len()),
             ("aborts_total", AbortOutcome::ALL.len()),

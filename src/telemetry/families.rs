@@ -61,7 +61,7 @@ pub(super) const FAULTS: Family = Family {
 
 pub(super) const RESULTS: Family = Family {
     name: "results_total",
-    help: "Decisions on tool results: accepted, or the code that refused.",
+    help: "Decisions on tool results: accepted, forced, or the code that refused.",
     labels: &["verdict"],
     buckets: &[],
 };

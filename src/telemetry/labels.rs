@@ -86,6 +86,8 @@ labels! {
         Note = "note",
         /// Refused.
         Refuse = "refuse",
+        /// Let through because the operator only watches; enforcing would have refused the exchange for it.
+        WouldRefuse = "would_refuse",
     }
 }
 
@@ -94,8 +96,10 @@ labels! {
     CallVerdict {
         /// It was registered and let out.
         Pass = "pass",
-        /// Its message was refused.
+        /// Its message was refused, by the rules or by the ledger.
         Refuse = "refuse",
+        /// It was let out although a rule would have refused it.
+        Forced = "forced",
         /// It was let out and no result came in time.
         TimedOut = "timed_out",
     }

@@ -10,7 +10,6 @@ use super::labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
 };
 use crate::guard::fault::Code;
-use crate::guard::verdict::Verdict;
 use crate::ledger::event::TaskOutcome;
 use crate::policy::Tools;
 use arc_swap::ArcSwap;
@@ -81,8 +80,8 @@ impl Metrics {
         let series = Series {
             exchanges: make.exchanges()?,
             faults: make.lazy(&families::FAULTS, FaultVerdict::ALL.len() * Code::ALL.len())?,
-            // The last one is for what was accepted.
-            results: make.lazy(&families::RESULTS, Code::ALL.len() + 1)?,
+            // The last two are for what was accepted, and for what was let in by force.
+            results: make.lazy(&families::RESULTS, Code::ALL.len() + 2)?,
             tools: ArcSwap::from_pointee(tool_series(tools, &calls, &tool_wait)),
             calls,
             tool_wait,
@@ -122,18 +121,17 @@ impl Metrics {
         self.0.faults.at(index, &[code.as_str(), verdict.as_str()]).inc();
     }
 
-    /// Faults were judged.
-    pub fn judged(&self, verdict: &Verdict) {
-        verdict.refused.iter().for_each(|fault| self.fault(fault.code, FaultVerdict::Refuse));
-        verdict.notes.iter().for_each(|fault| self.fault(fault.code, FaultVerdict::Note));
-    }
-
     /// A result was decided on. `None`: accepted.
     pub fn result(&self, refused: Option<Code>) {
         match refused {
             Some(code) => self.0.results.at(code as usize, &[code.as_str()]).inc(),
             None => self.0.results.at(Code::ALL.len(), &["accepted"]).inc(),
         }
+    }
+
+    /// A result was let in although a rule would have refused it.
+    pub fn result_forced(&self) {
+        self.0.results.at(Code::ALL.len() + 1, &["forced"]).inc();
     }
 
     /// Something became of a proposed call.

@@ -8,13 +8,14 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -25,11 +26,18 @@ pub(crate) struct Reply {
     content_type: String,
     /// One write, and so one read at the other end, each.
     segments: Vec<Vec<u8>>,
+    /// Whether it waits until the upstream is told to go on.
+    held: bool,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, content_type: &str, segments: Vec<Vec<u8>>) -> Self {
-        Reply { status, content_type: content_type.to_owned(), segments }
+        Reply { status, content_type: content_type.to_owned(), segments, held: false }
+    }
+
+    /// The same, but not before [`Upstream::go_on`].
+    pub(crate) fn held(self) -> Self {
+        Reply { held: true, ..self }
     }
 
     pub(crate) fn json(status: u16, body: &str) -> Self {
@@ -62,6 +70,8 @@ impl Reply {
 pub(crate) struct Upstream {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
+    go: Arc<Notify>,
+    held: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -75,15 +85,22 @@ impl Upstream {
         let state = Arc::new(Mutex::new(State::default()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let seen = Arc::clone(&state);
+        let (go, held) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (seen, may_go, holds) = (Arc::clone(&state), Arc::clone(&go), Arc::clone(&held));
         let chat = move |body: Body| async move {
             let body = body.collect().await.unwrap().to_bytes();
-            let mut state = seen.lock();
-            state.bodies.push(body);
-            let mut response =
-                Response::new(Body::new(Segments(state.reply.segments.clone().into())));
-            *response.status_mut() = StatusCode::from_u16(state.reply.status).unwrap();
-            let content_type = state.reply.content_type.parse().unwrap();
+            let reply = {
+                let mut state = seen.lock();
+                state.bodies.push(body);
+                state.reply.clone()
+            };
+            if reply.held {
+                holds.notify_one();
+                may_go.notified().await;
+            }
+            let mut response = Response::new(Body::new(Segments(reply.segments.into())));
+            *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
+            let content_type = reply.content_type.parse().unwrap();
             response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
             response
         };
@@ -93,11 +110,21 @@ impl Upstream {
             .fallback(|| async { "" });
         #[expect(clippy::disallowed_methods, reason = "ends with the test's runtime")]
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Upstream { url, state }
+        Upstream { url, state, go, held }
     }
 
     pub(crate) fn reply_with(&self, reply: Reply) {
         self.state.lock().reply = reply;
+    }
+
+    /// Waits until a reply is held.
+    pub(crate) async fn holds(&self) {
+        self.held.notified().await;
+    }
+
+    /// One held reply goes down.
+    pub(crate) fn go_on(&self) {
+        self.go.notify_one();
     }
 
     pub(crate) fn reply(&self) -> Reply {
@@ -144,6 +171,26 @@ impl Gateway {
         is_healthy(&self.client, &self.program.url).await
     }
 
+    /// The number of each of its metrics' series, without `tigertally_`.
+    pub(crate) async fn metrics(&self) -> BTreeMap<String, u64> {
+        let answer = self.client.get(format!("{}/metrics", self.program.admin)).send().await;
+        let text = answer.unwrap().text().await.unwrap();
+        let series = text.lines().filter_map(|line| {
+            let (name, value) = line.strip_prefix("tigertally_")?.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        series.collect()
+    }
+
+    /// Waits until a series of its metrics is above zero.
+    pub(crate) async fn counts(&self, series: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.metrics().await.get(series).is_none_or(|count| *count == 0) {
+            assert!(Instant::now() < end, "no {series}:\n{}", self.program.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Sends a chat request and reads its whole answer.
     pub(crate) async fn chat(&self, body: &[u8], headers: &[(&str, &str)]) -> Answer {
         let request = self.client.post(format!("{}{CHAT}", self.program.url));
@@ -160,6 +207,18 @@ impl Gateway {
         // A body that breaks off is an answer, too: an empty one, which no check here takes.
         let body = answer.bytes().await.unwrap_or_default();
         Answer { status, headers, body }
+    }
+}
+
+impl Gateway {
+    /// Asks the control API about a conversation.
+    pub(crate) async fn control(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let method = method.parse().unwrap();
+        let url = format!("{}/guard/v1/conversations/{path}", self.program.url);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.client.request(method, url).body(body).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap())
     }
 }
 

@@ -6,6 +6,7 @@ use http::Response;
 use http_body::Frame;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,19 +16,22 @@ use std::time::Duration;
 use tigertally::policy::{OnError, Policy, StoreKind};
 use tigertally::proxy::Running;
 use tigertally::store::redis::Address;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) const ANSWER: &str = r#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"It is shipped."},"finish_reason":"stop"}]}"#;
 const TOOLS: &str = r#""tools":[{"type":"function","function":{"name":"get_order","parameters":{"type":"object","properties":{"order_id":{"type":"string"}}}}}]"#;
 
+/// What a test feeds a stream with.
+pub(crate) type Feed = mpsc::UnboundedSender<Bytes>;
+
 /// A model that calls a tool when it is asked, and answers when it has the result. One that is asked for a
-/// stream gives the test the other end of it. One whose question says `hold` waits for [`Upstream::held`].
+/// stream gives the test the other end of it ([`Upstream::feeds`]). One whose question says `hold` waits for [`Upstream::held`].
 #[derive(Clone)]
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     /// Answers to results so far.
     pub(crate) answered: Arc<Mutex<u64>>,
-    pub(crate) streams: Arc<tokio::sync::Mutex<mpsc::Receiver<mpsc::UnboundedSender<Bytes>>>>,
+    streams: Arc<Mutex<HashMap<String, oneshot::Sender<Feed>>>>,
     /// Questions that are held, and leave for them to be answered.
     pub(crate) holding: Arc<Semaphore>,
     pub(crate) held: Arc<Semaphore>,
@@ -36,18 +40,17 @@ pub(crate) struct Upstream {
 impl Upstream {
     async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (opened, streams) = mpsc::channel(64);
         let upstream = Upstream {
             address: listener.local_addr().unwrap(),
             answered: Arc::default(),
-            streams: Arc::new(tokio::sync::Mutex::new(streams)),
+            streams: Arc::default(),
             holding: Arc::new(Semaphore::new(0)),
             held: Arc::new(Semaphore::new(0)),
         };
         let state = upstream.clone();
         let chat = move |body: Bytes| {
-            let (state, opened) = (state.clone(), opened.clone());
-            async move { state.chat(&body, opened).await }
+            let state = state.clone();
+            async move { state.chat(&body).await }
         };
         let router = axum::Router::new()
             .route("/v1/chat/completions", axum::routing::post(chat))
@@ -56,15 +59,19 @@ impl Upstream {
         upstream
     }
 
-    async fn chat(
-        self,
-        body: &[u8],
-        opened: mpsc::Sender<mpsc::UnboundedSender<Bytes>>,
-    ) -> Response<Body> {
+    /// The other end of the stream that this question will ask for.
+    pub(crate) fn feeds(&self, question: &str) -> oneshot::Receiver<Feed> {
+        let (tell, told) = oneshot::channel();
+        self.streams.lock().insert(question.to_owned(), tell);
+        told
+    }
+
+    async fn chat(self, body: &[u8]) -> Response<Body> {
         let request: Value = serde_json::from_slice(body).unwrap();
         if request["stream"] == true {
             let (tell, told) = mpsc::unbounded_channel();
-            opened.send(tell).await.unwrap();
+            let question = request["messages"][0]["content"].as_str().unwrap();
+            self.streams.lock().remove(question).unwrap().send(tell).unwrap();
             let mut response = Response::new(Body::new(Fed(told)));
             let media = "text/event-stream; charset=utf-8".parse().unwrap();
             response.headers_mut().insert("content-type", media);

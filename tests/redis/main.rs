@@ -5,6 +5,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::disallowed_methods,
     clippy::print_stdout,
     reason = "tests"
@@ -12,9 +13,15 @@
 
 mod agreement;
 mod fleet;
+#[path = "../history/mod.rs"]
+mod history;
+mod kills;
+#[path = "../lives/mod.rs"]
+mod lives;
 mod once;
 mod outage;
 mod server;
+mod stopped;
 mod switch;
 
 /// How often something is tried, unless the environment says otherwise.

@@ -1,4 +1,6 @@
 //! Real servers for the tests: one, or a Cluster of three, on free ports, in a directory that goes.
+//! `TIGERTALLY_TEST_REDIS_SERVER` names another program than the `redis-server` on the path: another
+//! version, or Valkey.
 //!
 //! A server must not outlive the test process, however that ends. So a shell holds it: when the pipe to
 //! the shell breaks, the shell ends it.
@@ -74,7 +76,8 @@ fn launch(directory: &Path, port: u16, options: &[String]) -> Option<(u32, Holde
     let port = port.to_string();
     let ours = ["--bind", "127.0.0.1", "--dir", ".", "--protected-mode", "no"];
     let mut child = Command::new("sh")
-        .args(["-c", HOLDER, "sh", "redis-server"])
+        .args(["-c", HOLDER, "sh"])
+        .arg(std::env::var_os("TIGERTALLY_TEST_REDIS_SERVER").unwrap_or("redis-server".into()))
         .args(options)
         .args(["--port", &port])
         .args(ours)

@@ -101,7 +101,7 @@ impl<'a> Judge<'a> {
         // A server may mirror its one call in the legacy form.
         let count = choice.calls.iter().filter(|call| call.form != Form::Legacy).count();
         let serial = (!self.offer.parallel).then_some((1, "`parallel_tool_calls: false`"));
-        let max = self.offer.rules.max_calls.map(|max| (max, "the operator's `max_calls`"));
+        let max = self.offer.rules.max_calls.map(|max| (max, "the operator's `tools.max_calls`"));
         let Some((bound, by)) = serial.into_iter().chain(max).min_by_key(|(bound, _)| *bound)
         else {
             return;
@@ -157,8 +157,9 @@ impl<'a> Judge<'a> {
             );
             return self.push(Code::UnknownTool, call, place.name(), message, OFFER);
         }
-        if self.offer.rules.allow.as_ref().is_some_and(|allow| !allow.contains(name)) {
-            let message = format!("`{}` is not on the operator's list.", shown(name));
+        if !self.offer.rules.allows(name) {
+            let message =
+                format!("`{}` is not on the operator's list (`tools.allow`).", shown(name));
             self.push(Code::ToolNotAllowed, call, place.name(), message, ALLOW);
         }
     }
@@ -250,8 +251,12 @@ impl<'a> Judge<'a> {
     }
 
     fn server_owned(&mut self, call: &ProposedCall, place: Place, owned: &[String], value: &Value) {
-        for name in owned.iter().filter(|name| holds(value, name)) {
-            let message = format!("The argument `{name}` is the server's to set.");
+        let tool = shown(call.name.as_deref().unwrap_or(""));
+        for name in owned.iter().filter(|name| holds(value, &folded(name))) {
+            let message = format!(
+                "`{tool}`: the argument `{}` is the server's to set (the operator's `server_owned`).",
+                shown(name)
+            );
             self.push(Code::ServerOwnedArgument, call, place.arguments(), message, IDENTITY);
         }
     }
@@ -279,11 +284,17 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Whether a key of this name stands at any depth.
+/// A name as lenient readers of JSON compare it: many (Go's, .NET's) take `User_ID` for `user_id`, and by
+/// Unicode's folding (`ſ` for `s`, the Kelvin sign for `k`).
+fn folded(name: &str) -> String {
+    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether a key of this name, which is folded, stands at any depth.
 fn holds(value: &Value, name: &str) -> bool {
     match value {
         Value::Object(members) => {
-            members.contains_key(name) || members.values().any(|member| holds(member, name))
+            members.iter().any(|(key, member)| folded(key) == name || holds(member, name))
         }
         Value::Array(items) => items.iter().any(|item| holds(item, name)),
         _ => false,

@@ -2,7 +2,7 @@
 //! from them is not.
 
 use super::super::event::{Alternative, ExchangeId, Millis, Pair};
-use super::{Call, CallState, Proposal};
+use super::{Call, CallState, Proposal, Written};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
@@ -17,6 +17,8 @@ pub struct Register {
     calls: usize,
     /// Whether a model's proposal was ever registered here (adopted runs do not count).
     pub used: bool,
+    /// No write that is forgotten had this ordinal or a higher one.
+    pub(in super::super) ordinals: u32,
 }
 
 /// Where a proposal comes from.
@@ -45,8 +47,8 @@ impl Register {
                 let equal = |one: &&Call| {
                     one.choice == choice && one.tool == call.tool && one.arguments == call.arguments
                 };
-                let here = u32::try_from(calls.iter().filter(equal).count()).unwrap_or(u32::MAX);
-                call.ordinal = self.ordinal(origin.generation, proposed).saturating_add(here);
+                let here: Vec<u32> = calls.iter().filter(equal).map(|one| one.ordinal).collect();
+                call.ordinal = self.ordinal(origin.generation, proposed, &here);
             }
             calls.push(call);
         }
@@ -80,6 +82,7 @@ impl Register {
                 started_by: None,
                 ordinal: 0,
                 written: None,
+                resolved: None,
             })
             .collect();
         self.insert(origin, calls)
@@ -193,6 +196,9 @@ impl Register {
             let Some(gone) = victim.and_then(|at| self.proposals.remove(at)) else { break };
             self.calls -= gone.calls.len();
             for call in &gone.calls {
+                if call.write && call.written != Some(Written::Withdrawn) {
+                    self.ordinals = self.ordinals.max(call.ordinal.saturating_add(1));
+                }
                 if let Some(seqs) = self.by_id.get_mut(&call.id) {
                     seqs.retain(|seq| *seq != gone.seq);
                     if seqs.is_empty() {
@@ -213,6 +219,9 @@ struct Registered {
     proposals: VecDeque<Proposal>,
     #[n(2)]
     used: bool,
+    #[n(3)]
+    #[cbor(default)]
+    ordinals: u32,
 }
 
 impl<C> Encode<C> for Register {
@@ -221,15 +230,16 @@ impl<C> Encode<C> for Register {
         encoder: &mut Encoder<W>,
         context: &mut C,
     ) -> Result<(), encode::Error<W::Error>> {
-        encoder.array(3)?.u64(self.next)?.encode_with(&self.proposals, context)?.bool(self.used)?;
+        encoder.array(4)?.u64(self.next)?.encode_with(&self.proposals, context)?;
+        encoder.bool(self.used)?.u32(self.ordinals)?;
         Ok(())
     }
 }
 
 impl<'b, C> Decode<'b, C> for Register {
     fn decode(decoder: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
-        let Registered { next, proposals, used } = decoder.decode_with(context)?;
-        let mut register = Register { next, used, ..Register::default() };
+        let Registered { next, proposals, used, ordinals } = decoder.decode_with(context)?;
+        let mut register = Register { next, used, ordinals, ..Register::default() };
         for proposal in &proposals {
             register.index(proposal);
         }

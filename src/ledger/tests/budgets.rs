@@ -133,3 +133,44 @@ fn a_loop_of_openings_ends() {
     }
     assert_eq!(talk.refused(ask("u1").generation(1)), [Code::BudgetExhausted]);
 }
+
+#[test]
+fn a_task_lets_out_no_more_tool_calls_than_its_budget() {
+    let mut talk = Talk::with(|rules| rules.tool_calls = Some(2));
+    talk.round(ask("u1"), "c1(A) c2(B)");
+    let next = talk.up(ask("u1 c1(A)=R c2(B)=S"));
+    assert_eq!(talk.settle(next, "c3(C)"), Outcome::Withheld(Code::BudgetExhausted));
+    assert_eq!(talk.settle(next, "c3(C)"), Outcome::Withheld(Code::BudgetExhausted));
+    talk.close(next, Ending::Withheld);
+    assert_eq!(talk.tasks(), [(1, TaskOutcome::Incomplete)]);
+    let limit = talk.facts.iter().find_map(|fact| match fact {
+        Fact::TaskEnded { limit, .. } => *limit,
+        _ => None,
+    });
+    assert_eq!(limit, Some(crate::ledger::lanes::Limit::ToolCalls));
+    assert_eq!(
+        talk.admitted(ask("u1 c1(A)=R c2(B)=S a u2")).generation,
+        2,
+        "a new task, a new budget"
+    );
+}
+
+#[test]
+fn an_answer_after_the_last_tool_call_completes_the_task() {
+    let mut talk = Talk::with(|rules| rules.tool_calls = Some(1));
+    talk.round(ask("u1"), "c1(A)");
+    talk.round(ask("u1 c1(A)=R"), "");
+    assert_eq!(talk.tasks(), [(1, TaskOutcome::Completed)]);
+}
+
+#[test]
+fn calls_that_a_further_attempt_replaces_give_their_places_back() {
+    let mut talk = Talk::with(|rules| rules.tool_calls = Some(1));
+    for _ in 0..4 {
+        let id = talk.up(ask("u1"));
+        assert_eq!(talk.settle(id, "c1(A)"), Outcome::Wanted);
+        talk.close(id, Ending::ClientGone { calls_sent: true });
+    }
+    let id = talk.up(ask("u1"));
+    assert_eq!(talk.settle(id, "c1(A) c2(B)"), Outcome::Withheld(Code::BudgetExhausted));
+}

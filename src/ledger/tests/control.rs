@@ -143,6 +143,18 @@ fn a_tool_starts_only_for_an_open_current_call_in_time() {
 }
 
 #[test]
+fn a_tool_is_told_the_end_of_its_task_where_that_comes_first() {
+    for (call_takes, told) in [(5, 1_005), (90, 1_060)] {
+        let mut talk = Talk::with(|rules| rules.task_deadline = Some(Millis(60)));
+        talk.round_within(ask("u1").generation(1), "c1(A)", call_takes);
+        let Outcome::Started { deadline, .. } = start(&mut talk, 1, "c1") else { panic!() };
+        assert_eq!(deadline, Some(Millis(told)));
+        talk.now = Millis(told);
+        assert_eq!(codes(&start(&mut talk, 1, "c1")), [Code::Late]);
+    }
+}
+
+#[test]
 fn an_advance_repeated_does_not_advance_again() {
     let mut talk = called();
     let exchange = talk.id();
@@ -187,5 +199,5 @@ fn under_observe_nothing_is_refused() {
     let renamed = |decide: &mut Decide| decide.name = Some("put".into());
     assert_eq!(decide(&mut talk, 1, "c1=R", renamed), yes());
     assert_eq!(talk.call("c1"), accepted("R"));
-    assert_eq!(talk.recorded(), [Code::Mismatch], "but recorded");
+    assert!(talk.facts.iter().any(|fact| matches!(fact, Fact::ResultForced)), "but recorded");
 }

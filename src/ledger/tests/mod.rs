@@ -17,16 +17,18 @@ mod generations;
 mod history;
 mod lanes;
 mod merged;
+mod notices;
 mod observe;
 mod repeats;
 mod results;
 mod twice;
 mod walk;
 mod way_out;
+mod would;
 mod writes;
 
 use super::Conversation;
-use super::calls::CallState;
+use super::calls::{CallState, Written};
 use super::digest::{Digest, DigestKey};
 use super::event::*;
 use super::rules::Rules;
@@ -165,6 +167,11 @@ pub(super) struct Talk {
     pub(super) declared: Vec<ExchangeId>,
     /// Every exchange that was cancelled.
     pub(super) cancelled: Vec<(ExchangeId, Code)>,
+    /// Every write that may have been run, also those that are forgotten by now: in which proposal, and whether it
+    /// was settled when it was last seen.
+    operations: HashMap<Operation, (u64, bool)>,
+    /// What enforcing would have refused the last event for.
+    pub(super) would_refuse: Vec<Code>,
 }
 
 impl Talk {
@@ -197,10 +204,13 @@ impl Talk {
         let mut ticked = self.conversation.clone();
         let time = ticked.apply(&Event::Tick, &self.rules, self.now);
         let before = self.conversation.clone();
-        let Transition { outcome, effects } = self.conversation.apply(event, &self.rules, self.now);
+        let Transition { outcome, effects, would_refuse } =
+            self.conversation.apply(event, &self.rules, self.now);
+        self.would_refuse = would_refuse;
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();
+        self.check_operations();
         self.check_no_trace(event, &outcome, &ticked);
         self.check_twice(event, &outcome);
         if matches!(outcome, Outcome::Refused(_)) && !self.trace_allowed(&outcome, &ticked) {
@@ -242,6 +252,32 @@ impl Talk {
         let next = deadlines.chain(flights.map(|one| one.lease)).chain(ends).min();
         if let Some(next) = next {
             assert!(conversation.due().is_some_and(|due| due <= next), "due is too late");
+        }
+    }
+
+    /// No operation key is given to two writes, however long ago the first one was. (Of several choices one is
+    /// taken; a withdrawn write was not run.)
+    fn check_operations(&mut self) {
+        let calls = self.conversation.calls();
+        // What was not settled is never forgotten, but when it is withdrawn: then its ordinal is free.
+        self.operations.retain(|operation, (seq, settled)| {
+            *settled || calls.get(*seq).is_some() || operation.ordinal < calls.ordinals
+        });
+        for proposal in calls.iter() {
+            for call in proposal.calls.iter().filter(|call| call.write) {
+                let operation = call.operation(proposal.generation);
+                let known = self.operations.get(&operation).map(|(seq, _)| *seq);
+                if call.written == Some(Written::Withdrawn) {
+                    if known == Some(proposal.seq) {
+                        self.operations.remove(&operation);
+                    }
+                    continue;
+                }
+                let other = known.filter(|seq| *seq != proposal.seq);
+                assert_eq!(other, None, "{operation:?} is two writes");
+                let settled = call.state != CallState::Open && !call.unknown_write();
+                self.operations.insert(operation, (proposal.seq, settled));
+            }
         }
     }
 

@@ -185,6 +185,11 @@ fn random_walks_with_budgets() {
 }
 
 #[test]
+fn random_walks_that_forget() {
+    (1..300).for_each(|seed| walk(seed * 86_028_121, seed % 2 == 0, |rules| rules.kept = 4));
+}
+
+#[test]
 fn random_walks_that_replace() {
     use crate::ledger::rules::AtEnd;
     (1..100).for_each(|seed| {

@@ -68,10 +68,59 @@ fn an_application_resolves_it() {
         assert_eq!(resolve(&mut talk, applied), Outcome::Done);
         assert_eq!(resolve(&mut talk, applied), Outcome::Done);
         assert_eq!(codes(&resolve(&mut talk, !applied)), [Code::Conflict]);
-        assert_eq!(again(&mut talk), Outcome::Wanted);
+        talk.pass(1);
+        assert_eq!(again(&mut talk), Outcome::Wanted, "in a task that began later");
     }
     let mut talk = Talk::new();
     assert_eq!(codes(&resolve(&mut talk, true)), [Code::Unmatched]);
+}
+
+/// The refund timed out and was told so to the model, which then proposes it once more.
+fn timed_out() -> (Talk, Ask) {
+    let mut talk = Talk::new();
+    talk.round_within(ask("u1"), "w1/refund(A)", 10);
+    talk.pass(10);
+    let told = ask("u1 w1/refund(A)=!");
+    let id = talk.up(told.clone());
+    assert_eq!(codes(&talk.settle(id, "w2/refund(A)")), [Code::WriteOutcomeUnknown]);
+    talk.close(id, Ending::OutputRefused);
+    (talk, told)
+}
+
+#[test]
+fn an_applied_write_is_not_run_again_in_a_task_that_had_begun() {
+    for applied in [true, false] {
+        let (mut talk, told) = timed_out();
+        let other = talk.up(ask("u-other"));
+        talk.pass(5);
+        assert_eq!(resolve(&mut talk, applied), Outcome::Done);
+        talk.pass(5);
+        let id = talk.up(told);
+        let outcome = talk.settle(id, "w3/refund(A)");
+        let beside = talk.settle(other, "w4/refund(A)");
+        if !applied {
+            // The second one waits for nobody, and is another write.
+            assert_eq!((outcome, beside), (Outcome::Wanted, Outcome::Wanted));
+            continue;
+        }
+        assert_eq!(codes(&outcome), [Code::WriteApplied]);
+        assert_eq!(codes(&beside), [Code::WriteApplied], "nor in another one of that time");
+        talk.close(id, Ending::OutputRefused);
+        let free = talk.up(ask("u1 w1/refund(A)=!"));
+        assert_eq!(talk.settle(free, "w5/refund(B)"), Outcome::Wanted, "another write is");
+        talk.close(free, Ending::Delivered);
+        let id = talk.up(ask("u1 w1/refund(A)=! a u-and-once-more"));
+        assert_eq!(talk.settle(id, "w6/refund(A)"), Outcome::Wanted, "a task that began later");
+    }
+}
+
+#[test]
+fn under_observe_a_write_that_was_applied_is_noted() {
+    let (mut talk, told) = timed_out();
+    assert_eq!(resolve(&mut talk, true), Outcome::Done);
+    talk.rules = Talk::observing().rules;
+    let id = talk.up(told);
+    assert_eq!(talk.settle(id, "w3/refund(A)"), Outcome::Noted(Code::WriteApplied));
 }
 
 #[test]
@@ -113,6 +162,48 @@ fn an_accepted_write_is_known() {
     let ordinals: Vec<_> =
         talk.conversation.operations().map(|(operation, _)| operation.ordinal).collect();
     assert_eq!(ordinals, [0, 1, 2], "equal writes of one task are told apart");
+}
+
+/// The ordinals of the refunds of A that are remembered, oldest first.
+fn ordinals(talk: &Talk) -> Vec<u32> {
+    let all = talk.conversation.operations().map(|(operation, _)| operation);
+    all.filter(|one| one.arguments == digest("A")).map(|one| one.ordinal).collect()
+}
+
+#[test]
+fn a_forgotten_write_keeps_its_ordinal() {
+    let mut talk = Talk::with(|rules| rules.kept = 4);
+    talk.round(ask("u1").generation(1), "w0/refund(A)");
+    let mut list = "u1 w0/refund(A)=R".to_owned();
+    for turn in 0..12 {
+        talk.round(ask(&list).generation(1), &format!("c{turn}(A)"));
+        list = format!("{list} a c{turn}(A)=R");
+    }
+    assert_eq!(ordinals(&talk), [0; 0], "it is forgotten");
+    talk.round(ask(&list).generation(1), "w1/refund(A) w2/refund(A)");
+    assert_eq!(ordinals(&talk), [1, 2], "another write, another key");
+    let list = format!("{list} a w1/refund(A)=R w2/refund(A)=R");
+    talk.round(ask(&list).generation(1), "w3/refund(A)");
+    let retry = talk.up(ask(&list).generation(1).declared());
+    talk.answer(retry, "w4/refund(A)");
+    assert_eq!(ordinals(&talk)[2..], [3, 3], "and a retry still proposes the same one");
+}
+
+#[test]
+fn a_withdrawn_write_leaves_its_ordinal_once() {
+    let mut talk = Talk::with(|rules| rules.kept = 4);
+    talk.round(ask("u1").generation(1), "w0/refund(A)");
+    let retry = talk.up(ask("u1").generation(1).declared());
+    talk.answer(retry, "w1/refund(A)");
+    let mut list = "u1 w1/refund(A)=R".to_owned();
+    for turn in 0..8 {
+        talk.round(ask(&list).generation(1), &format!("c{turn}(A)"));
+        list = format!("{list} a c{turn}(A)=R");
+    }
+    // The one that was run is forgotten, the withdrawn one is not: nothing else would bar its result.
+    assert_eq!(ordinals(&talk), [0]);
+    talk.round(ask(&list).generation(1), "w2/refund(A)");
+    assert_eq!(ordinals(&talk), [0, 1]);
 }
 
 #[test]

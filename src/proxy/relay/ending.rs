@@ -28,8 +28,9 @@ impl Relay {
         );
         match judged {
             Ok(judged) => {
+                self.journal.would_refuse(judged.would_refuse().iter().copied());
                 self.journal.notes(judged.notes());
-                let settling = judged.settle(&mut self.passage, &self.settings);
+                let settling = judged.settle(&self.gateway, &mut self.passage, &self.settings);
                 self.phase = Phase::Settling(settling, last);
             }
             Err(stopped) => self.stop(stopped),
@@ -40,6 +41,7 @@ impl Relay {
     pub(super) fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
         match settled {
             Ok(released) => {
+                self.journal.would_refuse(released.would_refuse().iter().copied());
                 self.journal.notes(released.notes());
                 self.calls_released |= !self.hold.is_empty();
                 for wire in self.hold.release(&released) {

@@ -17,6 +17,7 @@ use super::link::Link;
 use super::names::Names;
 use super::push;
 use super::script::{Reply, Script, Scripts, expected};
+use super::watch::Wanted;
 use crate::ledger::Conversation;
 use crate::ledger::event::{Effects, Event, Millis, Transition};
 use crate::ledger::rules::Rules;
@@ -46,6 +47,7 @@ pub(super) struct Core {
     pub(super) clock: Option<Clock>,
     pub(super) cache: Cache,
     pub(super) agenda: Agenda,
+    pub(super) wanted: Wanted,
     pub(super) turns: Turns,
     pub(super) listener: Arc<dyn Listener>,
     pub(super) origin: u64,
@@ -174,8 +176,17 @@ impl Core {
             conversation: Arc::new(next),
             weight: 0,
         };
-        Ok(match self.write(key, &state, &mut next, rules, time, until).await? {
+        let conversation = Arc::clone(&next.conversation);
+        let (listed, written) = tokio::join!(
+            self.list_deadline(key, &conversation, rules),
+            self.write(key, &state, &mut next, rules, time, until),
+        );
+        Ok(match written? {
             Written::Done => {
+                if listed.is_some() {
+                    // When it is not in the agenda yet, it is listed once more.
+                    let _ = self.agenda.listed(key, listed, now);
+                }
                 if is_empty {
                     self.ended(key, until).await;
                 } else {
@@ -286,19 +297,9 @@ impl Core {
         }
     }
 
-    /// Notes when it is worth a look. Gives until when its place is known to be held.
-    fn look_again(&self, key: &ConversationKey, state: &Seen, rules: &Rules) -> Millis {
-        if state.version.is_none() {
-            self.agenda.gone(key);
-            return Millis(0);
-        }
-        let expires = state.used.after(rules.ttl);
-        self.agenda.touch(key, state.conversation.due().map_or(expires, |due| due.min(expires)))
-    }
-
-    pub(super) async fn ended(&self, key: &ConversationKey, until: Instant) {
+    pub(super) async fn ended(self: &Arc<Self>, key: &ConversationKey, until: Instant) {
         self.cache.forget(key);
-        self.agenda.gone(key);
+        self.gone(key);
         self.give_up_place(key, until).await;
     }
 

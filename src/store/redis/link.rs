@@ -272,32 +272,68 @@ fn trouble(error: &RedisError, single: bool) -> Trouble {
         return if single { Trouble::Closed } else { Trouble::Silent(why) };
     }
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) if single => {
-            Trouble::Closed // a failover: dial the new master
-        }
-        ErrorKind::Server(ServerErrorKind::BusyLoading) => Trouble::Silent("redis is loading"),
-        ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            Trouble::Refused("redis does not permit what the store must do")
-        }
-        ErrorKind::AuthenticationFailed => Trouble::Refused("redis refuses the login"),
-        ErrorKind::Server(
-            ServerErrorKind::ClusterDown
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ReadOnly
-            | ServerErrorKind::TryAgain
-            | ServerErrorKind::Moved
-            | ServerErrorKind::Ask,
-        ) => Trouble::Silent("this part of the redis cluster is down"),
+        ErrorKind::AuthenticationFailed => return Trouble::Refused("redis refuses the login"),
         ErrorKind::ClusterConnectionNotFound => {
-            Trouble::Silent("the redis cluster cannot be reached")
+            return Trouble::Silent("the redis cluster cannot be reached");
         }
-        ErrorKind::InvalidClientConfig => Trouble::Refused("the settings for redis cannot be used"),
-        _ => match error.code() {
-            Some("OOM") => Trouble::Refused("redis is out of memory"),
-            Some("MISCONF") => Trouble::Refused("redis cannot write to its disk"),
-            Some("NOREPLICAS") => Trouble::Refused("redis has too few replicas to write"),
-            Some("WRONGPASS" | "NOAUTH") => Trouble::Refused("redis refuses the login"),
-            _ => Trouble::Refused("redis does not do it"),
-        },
+        ErrorKind::InvalidClientConfig => {
+            return Trouble::Refused("the settings for redis cannot be used");
+        }
+        _ => {}
+    }
+    match code(error) {
+        "READONLY" | "MASTERDOWN" if single => Trouble::Closed, // a failover: dial the new master
+        "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "TRYAGAIN" | "MOVED" | "ASK" => {
+            Trouble::Silent("this part of the redis cluster is down")
+        }
+        "LOADING" => Trouble::Silent("redis is loading"),
+        "NOPERM" => Trouble::Refused("redis does not permit what the store must do"),
+        "OOM" => Trouble::Refused("redis is out of memory"),
+        "MISCONF" => Trouble::Refused("redis cannot write to its disk"),
+        "NOREPLICAS" => Trouble::Refused("redis has too few replicas to write"),
+        "WRONGPASS" | "NOAUTH" => Trouble::Refused("redis refuses the login"),
+        _ => Trouble::Refused("redis does not do it"),
+    }
+}
+
+/// The code that an error answer bears. Before Redis 7 what a script's command fails with is told within
+/// the script's own failure: `ERR Error running script (call to f_…): @user_script:9: … -OOM command …`.
+fn code(error: &RedisError) -> &str {
+    let code = error.code().unwrap_or_default();
+    let within = error
+        .detail()
+        .filter(|detail| code == "ERR" && detail.starts_with("Error running script"))
+        .and_then(|detail| detail.split_once(": -"))
+        .and_then(|(_, within)| within.split(' ').next());
+    within.unwrap_or(code)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn what_a_command_in_a_script_fails_with_is_known_in_every_version() {
+        let script = "ERR Error running script (call to f_2cf5): @user_script:9: @user_script: 9:";
+        let table = [
+            ("OOM command not allowed when used memory > 'maxmemory'.", "out of memory"),
+            ("MISCONF Redis is configured to save RDB snapshots", "its disk"),
+            ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
+            ("READONLY You can't write against a read only replica.", "closed"),
+            ("ERR something else: - and more", "does not do it"),
+        ];
+        for (answer, expected) in table {
+            for line in [format!("-{answer}\r\n"), format!("-{script} -{answer}\r\n")] {
+                let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+                let error = value.extract_error().unwrap_err();
+                let told = match trouble(&error, true) {
+                    Trouble::Closed => "closed",
+                    Trouble::Silent(why) | Trouble::Refused(why) => why,
+                };
+                assert!(told.contains(expected), "{line}: {told}");
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What things are called in Redis. What stands in braces decides on the hash slot, and nothing that belongs
 //! together in one step spans two: conversations lie wherever their own name puts them, and so do the
-//! places of a principal.
+//! places of a principal and each list of what falls due.
 
 use super::agenda::flat;
 use crate::store::ConversationKey;
@@ -32,6 +32,11 @@ impl Names {
         flat(key).iter().for_each(|byte| name.extend_from_slice(format!("{byte:02x}").as_bytes()));
         name.push(b'}');
         name
+    }
+
+    /// A list of what falls due.
+    pub(super) fn due(&self, list: u8) -> Vec<u8> {
+        format!("{}:due:{{{list}}}", self.prefix).into_bytes()
     }
 
     /// The places that a principal's conversations hold.

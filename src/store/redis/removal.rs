@@ -33,7 +33,7 @@ impl Core {
             };
             if state.version.is_none() {
                 self.cache.forget(&key);
-                self.agenda.gone(&key);
+                self.gone(&key);
                 return Ok(false);
             }
             known = Some(match self.take_out(&key, &state, self.time_of(&state), until).await? {
@@ -62,7 +62,7 @@ impl Core {
 
     /// Deletes what cannot be read, if it is still that. What ended with it cannot be told.
     async fn discard(
-        &self,
+        self: &Arc<Self>,
         key: &ConversationKey,
         damaged: &[u8],
         until: Instant,

@@ -24,6 +24,12 @@ pub(super) struct Scripts {
     pub(super) place: Script,
     /// `set; member` → nothing.
     pub(super) leave: Script,
+    /// `list; time or nothing, member, …` → nothing. A member without a time is taken off.
+    pub(super) list: Script,
+    /// `list; until, held until, most` → the members due until then, which are held.
+    pub(super) claim: Script,
+    /// `list; time, member` → nothing. The member is taken off if it still has that time.
+    pub(super) unlist: Script,
     /// `identity, sign of life; ours` → the identity, ours when there was none.
     pub(super) probe: Script,
 }
@@ -66,6 +72,30 @@ local t = redis.call('TIME')
 redis.call('ZREM', KEYS[1], ARGV[1])
 return {t[1] * 1000 + math.floor(t[2] / 1000)}";
 
+const LIST: &str = r"
+local t = redis.call('TIME')
+for i = 1, #ARGV, 2 do
+  if ARGV[i] == '' then
+    redis.call('ZREM', KEYS[1], ARGV[i + 1])
+  else
+    redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+return {t[1] * 1000 + math.floor(t[2] / 1000)}";
+
+const CLAIM: &str = r"
+local t = redis.call('TIME')
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
+for _, member in ipairs(due) do redis.call('ZADD', KEYS[1], ARGV[2], member) end
+table.insert(due, 1, t[1] * 1000 + math.floor(t[2] / 1000))
+return due";
+
+const UNLIST: &str = r"
+local t = redis.call('TIME')
+local at = redis.call('ZSCORE', KEYS[1], ARGV[2])
+if at and tonumber(at) == tonumber(ARGV[1]) then redis.call('ZREM', KEYS[1], ARGV[2]) end
+return {t[1] * 1000 + math.floor(t[2] / 1000)}";
+
 const PROBE: &str = r"
 local t = redis.call('TIME')
 redis.call('SET', KEYS[2], '1', 'PX', '60000')
@@ -99,6 +129,9 @@ impl Default for Scripts {
             write: Script::new(WRITE),
             place: Script::new(PLACE),
             leave: Script::new(LEAVE),
+            list: Script::new(LIST),
+            claim: Script::new(CLAIM),
+            unlist: Script::new(UNLIST),
             probe: Script::new(PROBE),
         }
     }
@@ -140,6 +173,11 @@ impl Reply {
             Some(Value::Int(number)) => Some(*number),
             _ => None,
         }
+    }
+
+    /// All values after the time.
+    pub(super) fn values(&self) -> &[Value] {
+        &self.rest
     }
 
     /// The value that stands last; empty when it is nil or missing.

@@ -6,9 +6,13 @@
 use super::server::{Cluster, Server, cli, signal};
 use super::*;
 use crate::guard::fault::Code;
-use crate::ledger::event::{Admit, Advance, Effects, ExchangeId, Millis, Outcome, Replica};
+use crate::ledger::event::{
+    Admit, Advance, Close, Effects, Ending, ExchangeId, Millis, Outcome, Replica,
+};
+use crate::ledger::exchanges::FlightState;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A store of its own on the server of this process.
 pub(in crate::store) fn on_a_server(
@@ -255,6 +259,74 @@ async fn an_event_is_one_round_trip() {
     assert_eq!(one.store.round_trips() - began, 11);
 }
 
+/// Entries in all lists of what falls due.
+fn listed(server: &Server) -> usize {
+    let lists = (0..watch::LISTS).map(|list| format!("tigertally:due:{{{list}}}"));
+    lists.map(|list| asked(server, &["zcard", &list]).trim().parse::<usize>().unwrap()).sum()
+}
+
+/// Exchanges in flight of a replica that died: another one finds that they have failed, and leaves no entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_replicas_leases_lapse_in_one_that_lives() {
+    let server = Server::start(&[]);
+    let time = Arc::new(AtomicU64::new(1_000_000));
+    let now = Arc::clone(&time);
+    let clock: Clock = Arc::new(move || Millis(now.load(Ordering::SeqCst)));
+    let settings =
+        Settings { clock: Some(clock), ..Settings::new(Address::parse(&server.url()).unwrap()) };
+    let dead = Member::with(settings.clone()).await.unwrap();
+    let left = Member::with(settings).await.unwrap();
+    let names: Vec<String> = (0..40_u8).map(|n| format!("c{n}")).collect();
+    for (name, exchange) in names.iter().zip(1..) {
+        assert!(matches!(dead.opening(name, exchange, 1).await, Ok(Outcome::Admitted(_))));
+    }
+    until("they are listed", || listed(&server) == names.len()).await;
+    drop(dead);
+    let state = async |name: &String| {
+        let conversation = left.store.read(&left.key(name)).await.unwrap().unwrap();
+        conversation.exchanges().iter().next().unwrap().state
+    };
+    // At the end of the lease it might still be alive, and would look itself.
+    time.fetch_add(15_000, Ordering::SeqCst);
+    left.store.sweep(&left.rules).await.unwrap();
+    assert_eq!(state(&names[0]).await, FlightState::Flight);
+    time.fetch_add(2_000, Ordering::SeqCst);
+    left.store.sweep(&left.rules).await.unwrap();
+    for name in &names {
+        assert_eq!(state(name).await, FlightState::Failed, "{name}");
+    }
+    assert_eq!((listed(&server), left.store.conversations()), (0, names.len()));
+}
+
+/// What a replica that lives has listed follows what is due, and is looked after by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_replicas_entries_follow_what_is_due() {
+    let server = Server::start(&[]);
+    let time = Arc::new(AtomicU64::new(1_000_000));
+    let now = Arc::clone(&time);
+    let clock: Clock = Arc::new(move || Millis(now.load(Ordering::SeqCst)));
+    let settings =
+        Settings { clock: Some(clock), ..Settings::new(Address::parse(&server.url()).unwrap()) };
+    let one = Member::with(settings).await.unwrap();
+    assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    let listed_at = |time: &str| {
+        let list = format!("tigertally:due:{{{}}}", watch::list_of(&one.key("c")));
+        asked(&server, &["zcount", &list, time, time]).trim() == "1"
+    };
+    until("it is listed", || listed_at("1015000")).await;
+    time.fetch_add(10_000, Ordering::SeqCst);
+    let check = |exchange| Event::Check(ExchangeId(exchange));
+    one.store.apply(&one.key("c"), check(1), &one.rules).await.unwrap();
+    time.fetch_add(10_000, Ordering::SeqCst);
+    one.store.apply(&one.key("c"), check(1), &one.rules).await.unwrap();
+    one.store.sweep(&one.rules).await.unwrap();
+    // What is due is reckoned when it would be, by the lease of the time before.
+    until("it has moved", || listed_at("1025000")).await;
+    let close = Close { exchange: ExchangeId(1), ending: Ending::UpstreamFailed };
+    one.store.apply(&one.key("c"), Event::Close(close), &one.rules).await.unwrap();
+    until("it is taken off", || listed(&server) == 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_refuses_and_loses_nothing() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]);
@@ -342,6 +414,8 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
         "on",
         ">p@ss",
         "~tigertally:*",
+        // Before Redis 7 a new user may hear every channel.
+        "resetchannels",
         "&tigertally:*",
         "-@all",
         "+eval",
@@ -356,6 +430,7 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
         "+zscore",
         "+zcard",
         "+zremrangebyscore",
+        "+zrangebyscore",
         "+pexpire",
         "+pttl",
         "+publish",
