@@ -166,6 +166,7 @@ fn pairs(of: Id, first: Result_) -> Vec<Pair> {
             message: usize::from(n) + 2,
             result: content(of, n, if n == 0 { first } else { Result_::Right }),
             closing: false,
+            bare: true,
             name: None,
             echoes: Vec::new(),
             edits_allowed: false,

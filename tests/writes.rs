@@ -259,7 +259,7 @@ async fn a_result_may_name_started_attempts_only() {
 }
 
 #[tokio::test]
-async fn a_late_report_settles_an_unknown_write() {
+async fn a_late_report_is_recorded_and_waits_for_somebody_to_say_what_it_means() {
     let world = World::with_unknown_refund().await;
     let again = Call { id: "call_2", ..REFUND_A };
     let (status, operations, body) = world.after_timeout(again).await;
@@ -282,6 +282,13 @@ async fn a_late_report_settles_an_unknown_write() {
     assert_eq!(reported["state"], "timed_out", "a success never overwrites a timeout");
     assert_eq!(reported["outcome_unknown"], false);
     assert_eq!(reported["outcome"], "reported");
+    let (status, _, body) = world.after_timeout(again).await;
+    assert_eq!(status, 422, "the model does not know of it: {body}");
+    assert_eq!(error(&body)["code"], "write_outcome_unknown");
+    let key = reported["operation_key"].as_str().unwrap();
+    let (status, _) =
+        world.post(&format!("c/writes/{key}"), json!({ "outcome": "not_applied" })).await;
+    assert_eq!(status, 200);
     let (status, _, body) = world.after_timeout(again).await;
     assert_eq!(status, 200, "{body}");
 }

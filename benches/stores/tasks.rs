@@ -42,6 +42,7 @@ pub(crate) async fn task(store: &dyn Store, n: u128, generation: u64, spans: &mu
         message: 2,
         result: digest("result"),
         closing: false,
+        bare: true,
         name: None,
         echoes: Vec::new(),
         edits_allowed: false,

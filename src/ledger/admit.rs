@@ -52,7 +52,7 @@ impl Conversation {
         let question = self.question(admit, header, step.rules);
         let (plan, mut judged) = self.plan(&question);
         for (seq, at) in judged.reported.drain(..) {
-            self.calls.reported(seq, at);
+            self.calls.reported(seq, at, step.now);
         }
         found.faults.append(&mut judged.findings.faults);
         found.notes.append(&mut judged.findings.notes);

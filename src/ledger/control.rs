@@ -152,7 +152,7 @@ impl Conversation {
         let code = refused_as(call, place.current, decide);
         if fits(call, decide) {
             // The late result of a write tells what became of it, though no model may have it.
-            self.calls.reported(place.seq, place.at);
+            self.calls.reported(place.seq, place.at, step.now);
         }
         let mut how = if decide.closing { How::Close } else { How::Accept };
         if let Some(code) = code {
@@ -275,6 +275,7 @@ fn as_pair(call: &Call, decide: &Decide) -> Pair {
         message: 0,
         result: decide.result,
         closing: decide.closing,
+        bare: true,
         name: decide.name.clone(),
         echoes: decide.echoes.clone(),
         edits_allowed: false,

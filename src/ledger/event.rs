@@ -116,6 +116,8 @@ pub struct Pair {
     pub result: Digest,
     /// Whether the content is one of the configured notices.
     pub closing: bool,
+    /// Whether the message holds nothing else. What stands beside a notice may be what it stands for.
+    pub bare: bool,
     /// The result's own `name`.
     pub name: Option<Box<str>>,
     /// Fields that the operator declared as echoed, found in the result: name and value digest.

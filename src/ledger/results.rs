@@ -120,7 +120,9 @@ impl Judge<'_> {
             return !call.holds(pair.result);
         } else if call.state == CallState::Open {
             self.open(offer, out);
-        } else if !pair.closing {
+        } else if pair.closing {
+            self.bare(offer, out);
+        } else {
             self.gone(offer, out);
         }
         false
@@ -145,8 +147,11 @@ impl Judge<'_> {
             self.open(offer, out);
             return true;
         }
-        if pair.closing || call.holds(pair.result) {
+        if pair.closing {
             // A closing may stand for anything that has ended.
+            self.bare(offer, out);
+        } else if call.holds(pair.result) {
+            // As it was accepted.
         } else if call.barred() {
             self.barred(offer, out);
         } else {
@@ -160,9 +165,10 @@ impl Judge<'_> {
     pub(super) fn copy(&self, of: &Proposal, run: &Run, out: &mut Judgement) {
         let current = self.lanes.current(of.lane, of.generation);
         for (at, call, pair) in calls_of(of, run) {
-            let barred = call.barred() && !pair.closing && !call.holds(pair.result);
+            let offer = Offer { of, at, call, pair, current };
+            let barred = call.barred() && !call.holds(pair.result);
             if barred && (call.tool == pair.tool || self.only_barred(&pair.id)) {
-                self.barred(&Offer { of, at, call, pair, current }, out);
+                if pair.closing { self.bare(&offer, out) } else { self.barred(&offer, out) }
             }
         }
     }
@@ -170,7 +176,16 @@ impl Judge<'_> {
     /// A list that was admitted before: only what had to be replaced then must be replaced again.
     fn repeated(&self, offer: &Offer<'_>, out: &mut Judgement) {
         let code = gone_code(offer);
-        if offer.call.barred() && !offer.pair.closing && self.refuses(code) {
+        let closes = offer.pair.closing && offer.pair.bare;
+        if offer.call.barred() && !closes && self.refuses(code) {
+            self.substitute(offer, out);
+        }
+    }
+
+    /// A closing of a call that has ended. Where only a closing may stand, nothing may stand beside it: the
+    /// stale result is no less stale under another key.
+    fn bare(&self, offer: &Offer<'_>, out: &mut Judgement) {
+        if offer.call.barred() && !offer.pair.bare && self.refuses(gone_code(offer)) {
             self.substitute(offer, out);
         }
     }

@@ -129,7 +129,7 @@ pub(super) fn write_barred(code: Code, choice: u64, at: usize, id: &str) -> Faul
         ),
         _ => (
             "repeats a write whose outcome is unknown: it may have taken effect already.",
-            "Look the write up in its service. Then report its late result (POST /guard/v1/conversations/{id}/results), or say what became of it (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
+            "Do not run it again. Look the write up in its service, or in its late result. Then say what became of it, applied or not_applied (POST /guard/v1/conversations/{id}/writes/{operation_key}; GET /guard/v1/conversations/{id} tells the key), and ask again.",
         ),
     };
     Fault {

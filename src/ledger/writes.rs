@@ -3,6 +3,10 @@
 //! A write is *unknown* while it timed out, was superseded or was replaced after its bytes may have gone
 //! out, until its result is reported or somebody resolves it. The same write proposed anew is refused.
 //!
+//! A result that came too late was most likely a success, and the model has not seen it: it would propose the
+//! write again. The ledger does not judge contents, so until somebody says what the result meant, the same
+//! write is refused to every task that had begun when it came.
+//!
 //! When it is resolved as *applied*, every task that had begun before goes on being refused it: what a
 //! model proposes there is the write that took effect. A task that begins later may want a second one.
 //!
@@ -76,13 +80,13 @@ impl Register {
             let calls = self.iter().flat_map(|one| &one.calls);
             calls.filter(|call| same_write(call, proposed))
         };
-        let applied = |call: &Call| {
-            call.written == Some(Written::Applied) && call.resolved.is_some_and(|at| began <= at)
+        let since = |call: &Call, written| {
+            call.written == Some(written) && call.resolved.is_some_and(|at| began <= at)
         };
-        if equal().any(Call::unknown_write) {
+        if equal().any(|call| call.unknown_write() || since(call, Written::Reported)) {
             return Some(Code::WriteOutcomeUnknown);
         }
-        equal().any(applied).then_some(Code::WriteApplied)
+        equal().any(|call| since(call, Written::Applied)).then_some(Code::WriteApplied)
     }
 
     /// The calls of that exchange are known not to have been run.
@@ -94,12 +98,13 @@ impl Register {
         }
     }
 
-    /// The late result of a write was seen: its outcome is known, though no model is told.
-    pub(super) fn reported(&mut self, seq: u64, at: usize) {
+    /// The late result of a write was seen, though no model is told.
+    pub(super) fn reported(&mut self, seq: u64, at: usize, now: Millis) {
         if let Some(call) = self.get_mut(seq).and_then(|one| one.calls.get_mut(at))
             && call.unknown_write()
         {
             call.written = Some(Written::Reported);
+            call.resolved = Some(now);
         }
     }
 }

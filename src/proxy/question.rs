@@ -8,6 +8,7 @@
 use super::gateway::{Gateway, Settings};
 use super::headers::Standing;
 use super::identity::Principal;
+use super::substitute;
 use crate::guard::pairing::Pairing;
 use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Admit, ExchangeId, Pair, Run};
@@ -94,6 +95,7 @@ impl Reader<'_> {
             message: index,
             result: content.result,
             closing: content.closing,
+            bare: !content.closing || substitute::is_notice_alone(message, call.name),
             name: message.name.text().map(|name| name.decode().into()),
             echoes: content.echoes,
             edits_allowed: declared.is_some_and(|tool| tool.edits_allowed),

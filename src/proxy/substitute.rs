@@ -139,6 +139,13 @@ fn says(message: &Message<'_>, notice: &str) -> bool {
     text.as_deref() == Some(notice)
 }
 
+/// Whether a result whose text is a notice holds nothing else: no other key, and no other key in a part of
+/// its content.
+pub(super) fn is_notice_alone(message: &Message<'_>, tool: Field<'_>) -> bool {
+    let plain = message.content.is_none_or(|content| content::is_text_alone(content.raw));
+    plain && is_bare(message, Some(tool))
+}
+
 /// Whether a result holds nothing but what may go up.
 fn is_bare(message: &Message<'_>, tool: Option<Field<'_>>) -> bool {
     message.role == Role::Tool && members(message, tool).is_some_and(|found| !found.strange)

@@ -170,6 +170,7 @@ mod tests {
                 message: 2,
                 result: self.digest("result", generation),
                 closing: false,
+                bare: true,
                 name: None,
                 echoes: Vec::new(),
                 edits_allowed: false,

@@ -44,6 +44,45 @@ fn part<'a>(value: &mut Scanner<'a>) -> Result<Field<'a>, BodyFault> {
     Ok(found)
 }
 
+/// Whether a raw `content` value holds its [`text`] and nothing beside it: no other kind of part, no other
+/// key in a part.
+#[must_use]
+pub fn is_text_alone(raw: &str) -> bool {
+    let mut value = Scanner::new(raw, usize::MAX);
+    match value.kind() {
+        Ok(Kind::Array) => {
+            let mut alone = true;
+            let read = value.array(|value, _| {
+                alone &= is_text_part(value)?;
+                Ok(())
+            });
+            alone && read.is_ok()
+        }
+        kind => kind.is_ok(),
+    }
+}
+
+fn is_text_part(value: &mut Scanner<'_>) -> Result<bool, BodyFault> {
+    if value.kind()? != Kind::Object {
+        return Ok(matches!(value.field()?, Field::Text(_)));
+    }
+    let (mut texts, mut types, mut alone) = (0, 0, true);
+    value.members(|value, key, _| {
+        if key.is("text") {
+            texts += 1;
+            alone &= matches!(value.field()?, Field::Text(_));
+        } else if key.is("type") {
+            types += 1;
+            alone &= matches!(value.field()?, Field::Text(kind) if kind.decode() == "text");
+        } else {
+            alone = false;
+            value.skip()?;
+        }
+        Ok(())
+    })?;
+    Ok(alone && texts == 1 && types <= 1)
+}
+
 /// The members of the JSON object that a text is, in order: decoded names and raw values. Neither a
 /// byte order mark nor white space around it hides it, and a key that stands twice is told twice.
 /// Empty when the text is no object.
@@ -65,6 +104,26 @@ pub fn members(text: &str) -> Vec<(Cow<'_, str>, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_alone_has_nothing_beside_it() {
+        let table = [
+            (r#""a""#, true),
+            ("null", true),
+            (r#"{"ok":false}"#, true),
+            (r#"[{"type":"text","text":"a"}]"#, true),
+            (r#"[{"t\u0065xt":"a"},"b"]"#, true),
+            (r#"[{"type":"text","text":"a","cache_control":"late"}]"#, false),
+            (r#"[{"type":"text","text":"late","text":"a"}]"#, false),
+            (r#"[{"type":"late","text":"a"}]"#, false),
+            (r#"[{"type":"image_url","image_url":{"url":"late"}},{"text":"a"}]"#, false),
+            (r#"["a",["late"]]"#, false),
+            (r#"["a",7]"#, false),
+        ];
+        for (raw, wanted) in table {
+            assert_eq!(is_text_alone(raw), wanted, "{raw}");
+        }
+    }
 
     #[test]
     fn text_is_read_in_every_form() {

@@ -151,6 +151,7 @@ fn pair(asked: &Asked, reply: &Reply, message: usize, key: &DigestKey) -> Pair {
         message,
         result: digest(key, "content", reply.content),
         closing: reply.content < NOTICES,
+        bare: true,
         name: reply.name.map(Into::into),
         echoes: echoes(reply.echo, key),
         edits_allowed: false,

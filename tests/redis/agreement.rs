@@ -272,6 +272,7 @@ impl Stores {
             message: 2,
             result: self.digests.bytes("result", &[result]),
             closing: false,
+            bare: true,
             name: None,
             echoes: Vec::new(),
             edits_allowed: false,

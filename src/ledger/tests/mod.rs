@@ -92,6 +92,7 @@ fn pair(message: usize, call: &str, result: &str) -> Pair {
         message,
         result: digest(result),
         closing: result == "!",
+        bare: true,
         name: None,
         echoes: Vec::new(),
         edits_allowed: false,

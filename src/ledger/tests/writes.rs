@@ -45,19 +45,47 @@ fn a_timed_out_write_is_unknown_and_a_closing_does_not_settle_it() {
 }
 
 #[test]
-fn its_late_result_settles_it_though_the_model_is_refused_it() {
+fn its_late_result_lets_later_tasks_have_it_though_the_model_is_refused_it() {
     let mut talk = unknown();
     assert_eq!(talk.refused(ask("u1 w1/refund(WRONG)=R")), [Code::Stale]);
     assert_eq!(codes(&again(&mut talk)), [Code::WriteOutcomeUnknown], "not this write's result");
     assert_eq!(talk.refused(ask("u1 w1/refund(A)=R")), [Code::Stale]);
-    assert_eq!(again(&mut talk), Outcome::Wanted);
+    assert_eq!(codes(&again(&mut talk)), [Code::WriteOutcomeUnknown], "in a task of that time");
+    talk.pass(1);
+    assert_eq!(again(&mut talk), Outcome::Wanted, "in a task that begins later");
 }
 
 #[test]
-fn its_late_result_in_history_settles_it_too() {
+fn its_late_result_does_not_let_the_model_that_has_not_seen_it_write_again() {
+    for (says, wanted) in [
+        (None, Some(Code::WriteOutcomeUnknown)),
+        (Some(true), Some(Code::WriteApplied)),
+        (Some(false), None),
+    ] {
+        let mut talk = Talk::new();
+        talk.round_within(ask("u1"), "w1/refund(A)", 10);
+        talk.pass(10);
+        assert_eq!(talk.refused(ask("u1 w1/refund(A)=R")), [Code::Late]);
+        talk.pass(5);
+        if let Some(applied) = says {
+            assert_eq!(resolve(&mut talk, applied), Outcome::Done);
+        }
+        let told = talk.up(ask("u1 w1/refund(A)=!"));
+        let settled = talk.settle(told, "w2/refund(A)");
+        match wanted {
+            Some(code) => assert_eq!(codes(&settled), [code], "{says:?}"),
+            None => assert_eq!(settled, Outcome::Wanted),
+        }
+    }
+}
+
+#[test]
+fn its_late_result_in_history_does_the_same() {
     let mut talk = unknown();
     let admitted = talk.admitted(ask("u1 w1/refund(A)=R u2 a u3"));
     assert_eq!(replaced(&admitted), [(1, Notice::Superseded)]);
+    assert_eq!(codes(&again(&mut talk)), [Code::WriteOutcomeUnknown]);
+    talk.pass(1);
     assert_eq!(again(&mut talk), Outcome::Wanted);
 }
 

@@ -26,6 +26,7 @@ impl Events<'_> {
             message: 2,
             result: self.0.bytes("result", result.as_bytes()),
             closing: false,
+            bare: true,
             name: None,
             echoes: Vec::new(),
             edits_allowed: false,
