@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{
-    Admit, Alternative, Close, Effects, Ending, Event, ExchangeId, Millis, Outcome, Pair, Proposed,
-    Replica, Run, Settle,
+    Admit, Alternative, Close, Effects, Ending, Event, ExchangeId, Millis, Names, Outcome, Pair,
+    Proposed, Replica, Run, Settle,
 };
 use tigertally::ledger::rules::Rules;
 use tigertally::store::embedded::{Durability, EmbeddedStore, Options, SEGMENT_BYTES};
@@ -90,6 +90,7 @@ async fn task(store: &dyn Store, n: u128, generation: u64, spans: &mut Vec<Durat
             declared_retry: false,
             idempotency: None,
             runs,
+            names: Names::default(),
         });
         let alternatives =
             if calls.is_empty() { Vec::new() } else { vec![Alternative { choice: 0, calls }] };

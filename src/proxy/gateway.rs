@@ -15,7 +15,7 @@ use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
 use crate::store::{ConversationKey, Store, StoreError};
-use crate::telemetry::{Metrics, StoreOp};
+use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
@@ -145,6 +145,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(String),
+    /// The task record cannot be written.
+    #[error("the task record cannot be written ({0}); see telemetry.record_file")]
+    Record(std::io::Error),
     /// Metrics cannot be made.
     #[error("metrics cannot be made: {0}")]
     Metrics(String),
@@ -156,6 +159,7 @@ pub struct Gateway {
     key_sets: KeySets,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
+    pub(crate) recorder: Recorder,
     pub(crate) flights: Arc<Flights>,
     pub(crate) replica: Replica,
     pub(crate) client: HttpClient,
@@ -181,8 +185,9 @@ impl Gateway {
         policy: Policy,
         store: Arc<dyn Store>,
         flights: Arc<Flights>,
-        metrics: Metrics,
+        telemetry: Telemetry,
     ) -> Result<Arc<Self>, StartError> {
+        let Telemetry { metrics, recorder } = telemetry;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
         let key_sets = KeySets::new(tasks.clone(), runtime.clone());
@@ -202,6 +207,7 @@ impl Gateway {
             key_sets,
             store,
             metrics,
+            recorder,
             flights,
             replica: Replica(rand::random()),
             client,
@@ -248,6 +254,12 @@ impl Gateway {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The task record.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// The pooled client towards the upstream.

@@ -31,7 +31,7 @@ use crate::ledger::calls::CallState;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{
     Admit, Advance, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Fact, Millis,
-    Outcome, Pair, Proposed, Replica, Run, Settle,
+    Names, Outcome, Pair, Proposed, Replica, Run, Settle,
 };
 use crate::ledger::rules::Rules;
 use parking_lot::Mutex;
@@ -181,6 +181,7 @@ impl Events<'_> {
             declared_retry: false,
             idempotency: None,
             runs,
+            names: Names::default(),
         })
     }
 

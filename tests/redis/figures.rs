@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{
-    Admit, Alternative, Close, Effects, Ending, Event, ExchangeId, Millis, Pair, Proposed, Replica,
-    Run, Settle,
+    Admit, Alternative, Close, Effects, Ending, Event, ExchangeId, Millis, Names, Pair, Proposed,
+    Replica, Run, Settle,
 };
 use tigertally::ledger::rules::Rules;
 use tigertally::store::memory::MemoryStore;
@@ -123,6 +123,7 @@ async fn task(store: &Arc<dyn Store>, n: u64, generation: u64, took: &mut Vec<Du
             declared_retry: false,
             idempotency: None,
             runs,
+            names: Names::default(),
         })
     };
     let pair = Pair {

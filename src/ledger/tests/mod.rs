@@ -79,6 +79,7 @@ pub(super) fn ask(list: &str) -> Ask {
         declared_retry: false,
         idempotency: None,
         runs,
+        names: Names::default(),
     };
     Ask { event }
 }
