@@ -13,7 +13,7 @@ use crate::telemetry::record::rotated;
 use serde_json::Value;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -62,20 +62,32 @@ struct Found {
 fn find(explain: &Explain) -> Result<Found, String> {
     let named =
         if explain.record.is_empty() { configured(explain)? } else { explain.record.clone() };
-    let mut found = Found::default();
+    let mut sources = Vec::new();
     for file in named {
         if file.as_os_str() == "-" {
-            let read = gather(io::stdin().lock(), &explain.request_id, &mut found);
+            let mut bytes = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut bytes);
             read.map_err(|error| format!("standard input cannot be read: {error}"))?;
-            continue;
+            sources.push(Source::Bytes(bytes));
+        } else {
+            sources.extend(parts(&file).into_iter().map(Source::File));
         }
-        for part in parts(&file) {
-            let opened = File::open(&part).map(BufReader::new);
-            let read = opened.and_then(|lines| gather(lines, &explain.request_id, &mut found));
-            read.map_err(|error| format!("{} cannot be read: {error}", part.display()))?;
+    }
+    let mut found = gather(&sources, &explain.request_id)?;
+    // Results that it brought are told by the id that we minted.
+    for id in story::exchanges(&explain.request_id, &found.lines) {
+        if id != explain.request_id {
+            let more = gather(&sources, &id)?.lines.into_iter();
+            found.lines.extend(more.filter(|line| line["kind"] == "result"));
         }
     }
     Ok(found)
+}
+
+/// Where lines are.
+enum Source {
+    File(PathBuf),
+    Bytes(Vec<u8>),
 }
 
 /// The file that the configuration names.
@@ -102,8 +114,24 @@ fn parts(file: &Path) -> Vec<PathBuf> {
     parts
 }
 
-fn gather(lines: impl BufRead, id: &str, found: &mut Found) -> io::Result<()> {
+/// The lines in which the id stands.
+fn gather(sources: &[Source], id: &str) -> Result<Found, String> {
+    let mut found = Found::default();
     let quoted = Value::from(id).to_string();
+    for source in sources {
+        match source {
+            Source::Bytes(bytes) => pick(&bytes[..], &quoted, &mut found).unwrap_or_default(),
+            Source::File(path) => {
+                let opened = File::open(path).map(BufReader::new);
+                let read = opened.and_then(|lines| pick(lines, &quoted, &mut found));
+                read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn pick(lines: impl BufRead, quoted: &str, found: &mut Found) -> io::Result<()> {
     for line in lines.split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
@@ -111,13 +139,13 @@ fn gather(lines: impl BufRead, id: &str, found: &mut Found) -> io::Result<()> {
             continue;
         }
         // Only what may hold the id is read whole; a quick look tells the rest from strangers' lines.
-        if !line.contains(&quoted) {
+        if !line.contains(quoted) {
             found.unreadable += usize::from(!line.starts_with('{'));
             continue;
         }
         match serde_json::from_str::<Value>(&line) {
             Ok(value) if value["v"].is_u64() && value["kind"].is_string() => {
-                found.lines.push(value)
+                found.lines.push(value);
             }
             _ => found.unreadable += 1,
         }

@@ -13,7 +13,7 @@ use std::fmt::{self, Write as _};
 /// tell of none.
 #[must_use]
 pub(super) fn of(id: &str, lines: &[Value]) -> Option<String> {
-    let bears = |one: &Value| ["request_id", "exchange", "rid"].iter().any(|key| one[*key] == id);
+    let bears = |one: &Value| bears(one, id);
     let own: Vec<&Value> =
         lines.iter().filter(|line| line["kind"] == "exchange" && bears(line)).collect();
     let told: Vec<(&Value, &Value)> = lines
@@ -35,6 +35,19 @@ pub(super) fn of(id: &str, lines: &[Value]) -> Option<String> {
         page.results(lines.iter().filter(brought));
     }
     Some(page.0)
+}
+
+/// The ids that we minted for the exchanges that bear this id.
+#[must_use]
+pub(super) fn exchanges(id: &str, lines: &[Value]) -> Vec<String> {
+    let single = lines.iter().filter(|line| line["kind"] == "exchange" && bears(line, id));
+    let mut ids: Vec<String> = single.map(|line| text(&line["exchange"])).collect();
+    ids.dedup();
+    ids
+}
+
+fn bears(one: &Value, id: &str) -> bool {
+    ["request_id", "exchange", "rid"].iter().any(|key| one[*key] == id)
 }
 
 struct Page(String);
@@ -235,20 +248,15 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 /// A text as a terminal may show it: ids come from clients.
 fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map(|text| {
-            text.chars()
-                .flat_map(|one| {
-                    if one.is_control() {
-                        one.escape_debug().collect::<Vec<_>>()
-                    } else {
-                        vec![one]
-                    }
-                })
-                .collect()
-        })
-        .unwrap_or_default()
+    let mut shown = String::new();
+    for one in value.as_str().unwrap_or_default().chars() {
+        if one.is_control() {
+            shown.extend(one.escape_debug());
+        } else {
+            shown.push(one);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
