@@ -78,7 +78,7 @@ impl Sink {
             let mut out = io::stdout().lock();
             return out.write_all(lines).and_then(|()| out.flush());
         };
-        self.rotate_if_due(&path, lines.len() as u64, now)?;
+        self.tend(&path, lines.len() as u64, now);
         let out = match &mut self.out {
             Some(out) => out,
             none => none.insert(open(&path, now)?),
@@ -99,14 +99,20 @@ impl Sink {
 
     /// Time passes: rotates by age, and deletes what is older than it is to be kept.
     pub(super) fn look(&mut self, now: SystemTime) {
-        let Some(path) = self.path.clone() else { return };
-        if let Err(error) = self.rotate_if_due(&path, 0, now) {
+        if let Some(path) = self.path.clone() {
+            self.tend(&path, 0, now);
+        }
+    }
+
+    /// Rotates and deletes what is due. Where that fails, lines go on into the file that is there.
+    fn tend(&mut self, path: &Path, more: u64, now: SystemTime) {
+        if let Err(error) = self.rotate_if_due(path, more, now) {
             tracing::warn!(%error, "the task record's file cannot be rotated");
         }
         let due = self.pruned.is_none_or(|last| age(last, now) >= PRUNE_EVERY);
         if due && self.out.as_ref().is_none_or(|out| out.size.is_some()) {
             self.pruned = Some(now);
-            if let Err(error) = prune(&path, self.retention, now) {
+            if let Err(error) = prune(path, self.retention, now) {
                 tracing::warn!(%error, "old files of the task record cannot be deleted");
             }
         }
@@ -310,6 +316,20 @@ mod tests {
         let mut sink = open_at(&full);
         assert!(sink.write(b"line\n", at(0)).is_err());
         assert!(sink.write(b"line\n", at(0)).is_err());
+    }
+
+    /// Lines that come all the time leave no pause, and old files are deleted all the same.
+    #[test]
+    fn old_files_go_while_lines_come() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("tasks.jsonl");
+        let old = scratch.path().join("tasks.jsonl.20200101T000000Z");
+        fs::write(&old, "x").unwrap();
+        let mut sink = open_at(&record(&path));
+        sink.write(b"line\n", at(0)).unwrap();
+        assert!(old.exists());
+        sink.write(b"line\n", at(86_500)).unwrap();
+        assert!(!old.exists());
     }
 
     #[test]
