@@ -1,6 +1,7 @@
 //! `[telemetry]`: logs and the task record.
 
-use super::section::{Findings, Section, size, span, words};
+use super::findings::Findings;
+use super::section::{Section, size, span, words};
 use super::{LogFormat, Policy};
 use std::path::PathBuf;
 use std::time::Duration;

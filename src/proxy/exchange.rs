@@ -229,8 +229,7 @@ async fn run(
     };
     journal.stands(&standing);
     if let Some(name) = &standing.conversation {
-        let key = || conversation_key(gateway.store.digest_key(), &principal, name);
-        journal.belongs_to(key);
+        journal.belongs_to(|| conversation_key(gateway.store.digest_key(), &principal, name));
     }
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
