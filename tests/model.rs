@@ -19,8 +19,8 @@ use tigertally::ledger::Conversation;
 use tigertally::ledger::calls::CallState;
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{
-    Admit, Alternative, Close, Ending, Event, ExchangeId, Millis, Outcome, Pair, Proposed, Replica,
-    Run, Settle,
+    Admit, Alternative, Close, Ending, Event, ExchangeId, Millis, Names, Outcome, Pair, Proposed,
+    Replica, Run, Settle,
 };
 use tigertally::ledger::rules::Rules;
 
@@ -193,6 +193,7 @@ fn admit(id: Id, generation: u64, list: &str, declared: bool, runs: Vec<Run>) ->
         declared_retry: declared,
         idempotency: None,
         runs,
+        names: Names::default(),
     })
 }
 

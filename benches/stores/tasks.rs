@@ -62,6 +62,7 @@ pub(crate) async fn task(store: &dyn Store, n: u128, generation: u64, spans: &mu
             declared_retry: false,
             idempotency: None,
             runs,
+            names: tigertally::ledger::event::Names::default(),
         });
         let alternatives =
             if calls.is_empty() { Vec::new() } else { vec![Alternative { choice: 0, calls }] };

@@ -48,6 +48,9 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
+    /// Tell the story of one exchange from the task record
+    #[command(after_help = EXPLAINING)]
+    Explain(Explain),
     /// Make, list and withdraw keys of clients (auth.mode = "keys")
     Keys {
         /// What to do with them.
@@ -60,6 +63,21 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// What to explain.
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// The exchange: the x-request-id of its answer, the exchange of its log line, or the rid at the upstream
+    #[arg(value_name = "REQUEST_ID")]
+    pub request_id: String,
+    /// A file of the task record; those rotated from it are read as well, and `-` is standard input; may be
+    /// repeated [default: telemetry.record_file]
+    #[arg(long, value_name = "FILE")]
+    pub record: Vec<PathBuf>,
+    /// The configuration that names the file, when --record does not [default: none]
+    #[arg(long, value_name = "FILE", env = "TIGERTALLY_CONFIG")]
+    pub config: Option<PathBuf>,
 }
 
 /// What to do with the keys of clients.
@@ -124,6 +142,16 @@ pub enum ConfigCommand {
         file: PathBuf,
     },
 }
+
+const EXPLAINING: &str = "Every answer of the proxy bears x-request-id, also a refusal. With that id, \
+    explain tells what the exchange was, what was found in it and where, the rule behind it, what the ledger \
+    held of the call at that time, and what passes instead:\n\n  \
+    curl -si http://127.0.0.1:8090/v1/chat/completions … | grep -i x-request-id\n  \
+    tigertally explain 6f1c… --record /var/log/tigertally/tasks.jsonl\n\n\
+    The record is written when telemetry.record_file is set. A refusal is written at once; an exchange that \
+    passed, when its task ends. With several replicas, name the files of all of them: a task is written by \
+    the one that ended it.\n\n\
+    Exit codes: 0 found, 1 not found, 2 the files or the configuration cannot be used.";
 
 const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment, which beats the file, \
     which beats the defaults.\n\n\

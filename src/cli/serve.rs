@@ -10,13 +10,15 @@ use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
 use crate::store::redis::{self, RedisStore};
 use crate::store::{ConversationKey, Listener, Store};
-use crate::telemetry::{Metrics, logs};
+use crate::telemetry::{Metrics, Recorder, Telemetry, logs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
+/// How long the end of the process waits for the last lines of the task record.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// How often the files of the configuration are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -89,7 +91,11 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
         watch = reload(running.gateway(), sources, why);
     }
     tracing::info!("draining");
+    let gateway = Arc::clone(running.gateway());
     let drained = running.shutdown_unless(any(&mut ends)).await;
+    if !tokio::task::block_in_place(|| gateway.recorder().flush(LAST_LINES)) {
+        tracing::warn!("the last lines of the task record could not be written");
+    }
     tracing::info!(drained, "stopped");
     Ok(drained)
 }
@@ -140,9 +146,12 @@ pub async fn start(policy: Policy) -> Result<Running, StartError> {
     let flights = Arc::new(Flights::default());
     let metrics =
         Metrics::new(&policy.tools).map_err(|error| StartError::Metrics(error.to_string()))?;
-    let listener = Arc::new(Both { flights: Arc::clone(&flights), metrics: metrics.clone() });
+    let recorder = Recorder::start(&policy.record, metrics.clone()).map_err(StartError::Record)?;
+    let telemetry = Telemetry { metrics, recorder };
+    let listener =
+        Arc::new(Listeners { flights: Arc::clone(&flights), telemetry: telemetry.clone() });
     let store = open_store(&policy, listener).await?;
-    control::start(policy, store, flights, metrics).await
+    control::start(policy, store, flights, telemetry).await
 }
 
 async fn open_store(
@@ -181,16 +190,17 @@ async fn open_store(
     }
 }
 
-/// Both that learn of what is committed: exchanges in flight, and the metrics.
-struct Both {
+/// All that learn of what is committed: exchanges in flight, the metrics and the task record.
+struct Listeners {
     flights: Arc<Flights>,
-    metrics: Metrics,
+    telemetry: Telemetry,
 }
 
-impl Listener for Both {
+impl Listener for Listeners {
     fn committed(&self, key: &ConversationKey, effects: &Effects) {
         self.flights.committed(key, effects);
-        self.metrics.committed(effects);
+        self.telemetry.metrics.committed(effects);
+        self.telemetry.recorder.stories(key, &effects.stories);
     }
 }
 

@@ -15,7 +15,7 @@ mod writes;
 use crate::policy::Policy;
 use crate::proxy::{Flights, Gateway, Running, StartError, Surfaces};
 use crate::store::Store;
-use crate::telemetry::Metrics;
+use crate::telemetry::Telemetry;
 use std::sync::Arc;
 
 /// Starts a proxy with its control API and admin port. `flights` must be a listener of `store`. Must be
@@ -27,12 +27,12 @@ pub async fn start(
     policy: Policy,
     store: Arc<dyn Store>,
     flights: Arc<Flights>,
-    metrics: Metrics,
+    telemetry: impl Into<Telemetry>,
 ) -> Result<Running, StartError> {
     let token = admin::Token::of(&policy.admin);
     let surfaces = Surfaces {
         control: Box::new(conversations::router),
         admin: Box::new(move |gateway| admin::router(gateway, token)),
     };
-    Gateway::start(policy, store, flights, metrics, surfaces).await
+    Gateway::start(policy, store, flights, telemetry.into(), surfaces).await
 }

@@ -56,6 +56,11 @@ impl<'a> Question<'a> {
         Ok(Question { gateway, policy, key })
     }
 
+    /// What the conversation is kept under.
+    pub(super) fn key(&self) -> &ConversationKey {
+        &self.key
+    }
+
     pub(super) async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
         let applied = self.gateway.apply(&self.key, event, &self.policy.ledger).await;
         let Transition { outcome, would_refuse, .. } = applied.map_err(failed)?;

@@ -1,10 +1,10 @@
 //! The record of a conversation as the control API tells it: ids, states and times, no contents.
 
 use crate::ledger::Conversation;
-use crate::ledger::calls::{Call, CallState, Written};
+use crate::ledger::calls::Written;
 use crate::ledger::digest::Digest;
 use crate::ledger::event::Operation;
-use crate::ledger::exchanges::{FlightState, Kind};
+use crate::ledger::exchanges::FlightState;
 use crate::ledger::lanes::LaneKey;
 use crate::wire::moment;
 use serde_json::{Value, json};
@@ -63,11 +63,7 @@ fn exchanges(conversation: &Conversation) -> Vec<Value> {
                 "exchange": exchange.id.to_string(),
                 "lane": exchange.lane,
                 "generation": exchange.generation,
-                "kind": match exchange.kind {
-                    Kind::Opening => "opening",
-                    Kind::Continuation(_) => "continuation",
-                    Kind::Recovery(_) => "recovery",
-                },
+                "kind": exchange.kind.as_str(),
                 "attempt": exchange.attempt,
                 "state": state,
             })
@@ -90,38 +86,17 @@ fn calls(conversation: &Conversation, key: &impl Fn(&Operation) -> Digest) -> Ve
                 "exchange": proposal.exchange.to_string(),
                 "choice": call.choice,
                 "arguments_digest": call.arguments.to_string(),
-                "state": state(call),
+                "state": call.state.as_str(),
                 "forced": proposal.forced || call.forced.is_some(),
                 "attempts_started": call.started,
                 "write": call.write,
                 "operation_key": operation.map(|key| key.to_string()),
                 "outcome_unknown": call.unknown_write(),
-                "outcome": call.written.map(outcome),
+                "outcome": call.written.map(Written::as_str),
                 "registered_at": moment::rfc3339(call.registered.0),
                 "deadline_at": call.deadline.map(|at| moment::rfc3339(at.0)),
                 "ended_at": call.ended.map(|at| moment::rfc3339(at.0)),
             })
         })
         .collect()
-}
-
-fn state(call: &Call) -> &'static str {
-    match call.state {
-        CallState::Open => "open",
-        CallState::Accepted(_) => "accepted",
-        CallState::Closed(_) => "closed",
-        CallState::TimedOut => "timed_out",
-        CallState::Superseded => "superseded",
-        CallState::Replaced => "replaced",
-        CallState::Unchosen => "unchosen",
-    }
-}
-
-fn outcome(written: Written) -> &'static str {
-    match written {
-        Written::Withdrawn => "withdrawn",
-        Written::Reported => "reported",
-        Written::Applied => "applied",
-        Written::NotApplied => "not_applied",
-    }
 }

@@ -3,6 +3,7 @@
 //! plan carried out ([`super::launch`]).
 
 use super::Conversation;
+use super::calls::Proposal;
 use super::digest::Digest;
 use super::event::{Admit, ExchangeId, Fact, Outcome, Refused, Run, TaskOutcome};
 use super::exchanges::{Exchange, FlightState, Kind};
@@ -10,6 +11,7 @@ use super::lanes::{LAST_GENERATION, Lane, LaneKey, Limit};
 use super::results::{Judge, Judgement};
 use super::rules::Rules;
 use super::step::{Findings, Step};
+use super::story::Returned;
 use super::words;
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
@@ -47,6 +49,7 @@ impl Conversation {
         }
         let mut found = Findings::default();
         let Ok(header) = self.enter(admit, step, &mut found) else {
+            self.came_too_late(admit, &found, step);
             return self.refused(found, None);
         };
         let question = self.question(admit, header, step.rules);
@@ -61,6 +64,9 @@ impl Conversation {
         }
         if !found.faults.is_empty() {
             step.effects.facts.append(&mut judged.refused);
+            for returned in judged.returned {
+                self.tell_returned(returned, admit.exchange, step);
+            }
             return self.refused(found, plan.lane);
         }
         if let Some(limit) = self.over_budget(&plan, step.rules)
@@ -74,6 +80,22 @@ impl Conversation {
         }
         judged.findings = found;
         self.launch(admit, plan, judged, step)
+    }
+
+    /// A request of an older generation is refused before its results are looked at. That they came is told
+    /// all the same: the tool did its work.
+    fn came_too_late(&self, admit: &Admit, found: &Findings, step: &mut Step<'_>) {
+        let Some(fault) = found.faults.iter().find(|one| one.code == Code::StaleGeneration) else {
+            return;
+        };
+        let live = admit.runs.last().filter(|run| run.live);
+        for pair in live.into_iter().flat_map(|run| &run.pairs).filter(|pair| !pair.closing) {
+            let theirs = |one: &&Proposal| Some(one.generation) == admit.generation;
+            let Some(of) = self.calls.with_id(&pair.id).find(theirs) else { continue };
+            let Some(call) = of.call(&pair.id, None) else { continue };
+            let (seq, code, result) = (of.seq, fault.code, pair.result);
+            self.tell_returned(Returned { seq, call, code, result }, admit.exchange, step);
+        }
     }
 
     /// Whether the plan's lane has no generation left to advance to.
@@ -272,7 +294,8 @@ impl Conversation {
         let header = self.lanes.find(LaneKey::Header).map(|lane| lane.task.generation);
         let lane = lane.and_then(|lane| self.lanes.get(lane)).map(|lane| lane.task.generation);
         let Findings { faults, notes } = found;
-        Outcome::Refused(Refused { generation: lane.or(header), faults, notes })
+        let held = Vec::new();
+        Outcome::Refused(Refused { generation: lane.or(header), faults, notes, held })
     }
 }
 

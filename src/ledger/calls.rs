@@ -46,6 +46,22 @@ pub enum CallState {
     Unchosen,
 }
 
+impl CallState {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CallState::Open => "open",
+            CallState::Accepted(_) => "accepted",
+            CallState::Closed(_) => "closed",
+            CallState::TimedOut => "timed_out",
+            CallState::Superseded => "superseded",
+            CallState::Replaced => "replaced",
+            CallState::Unchosen => "unchosen",
+        }
+    }
+}
+
 /// What is known of a write that got no accepted result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
@@ -62,6 +78,19 @@ pub enum Written {
     /// An application or operator says that it did not.
     #[n(3)]
     NotApplied,
+}
+
+impl Written {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Written::Withdrawn => "withdrawn",
+            Written::Reported => "reported",
+            Written::Applied => "applied",
+            Written::NotApplied => "not_applied",
+        }
+    }
 }
 
 /// One registered call.

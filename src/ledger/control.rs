@@ -10,6 +10,7 @@ use super::exchanges::Exchange;
 use super::lanes::{LAST_GENERATION, LaneKey};
 use super::results::{Decision, How, mismatched};
 use super::step::Step;
+use super::story::Returned;
 use super::words;
 use crate::guard::fault::{Code, Fault};
 use minicbor::{Decode, Encode};
@@ -159,6 +160,9 @@ impl Conversation {
             if step.refuses(code) {
                 let fact = Fact::ResultDecided { tool, code: Some(code), waited: None };
                 step.effects.facts.push(fact);
+                let (seq, call, result) = (place.seq, place.at, decide.result);
+                let returned = Returned { seq, call, code, result };
+                self.tell_returned(returned, decide.exchange, step);
                 return self.not_decided(code, &decide.id);
             }
             how = How::Force;
@@ -231,7 +235,8 @@ impl Advanced {
 
 fn refusal(fault: Fault, generation: u64) -> Outcome {
     let (faults, notes) = (vec![fault], Vec::new());
-    Outcome::Refused(Refused { generation: Some(generation), faults, notes })
+    let held = Vec::new();
+    Outcome::Refused(Refused { generation: Some(generation), faults, notes, held })
 }
 
 /// Whether this very event, or one with the same key, decided the call.

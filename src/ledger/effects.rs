@@ -2,6 +2,7 @@
 
 use super::event::{ExchangeId, Millis};
 use super::lanes::Limit;
+use super::story::Story;
 use crate::guard::fault::Code;
 use minicbor::{Decode, Encode};
 
@@ -12,6 +13,8 @@ pub struct Effects {
     pub cancel: Vec<(ExchangeId, Code)>,
     /// What happened, for metrics and the record.
     pub facts: Vec<Fact>,
+    /// What is to be written down: tasks that ended, and what came after their end.
+    pub stories: Vec<Story>,
     /// Calls opened less calls ended.
     pub open_calls: i64,
 }

@@ -1,6 +1,7 @@
 //! What happens to a conversation, and what comes of it.
 
 pub use super::effects::{Effects, Fact, TaskOutcome};
+pub use super::story::{Held, Part, Story};
 
 use super::digest::Digest;
 use crate::guard::fault::{Code, Fault};
@@ -90,6 +91,19 @@ pub struct Admit {
     pub idempotency: Option<Digest>,
     /// Every run of the list, in order; the last may be live.
     pub runs: Vec<Run>,
+    /// What others call the exchange.
+    pub names: Names,
+}
+
+/// What others call an exchange, kept for the record alone: neither id is made of the other, nor of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Names {
+    /// The client's own `x-request-id`. `None`: it sent none, and ours is the exchange's id.
+    #[n(0)]
+    pub request_id: Option<Box<str>>,
+    /// The id that we gave it for the upstream.
+    #[n(1)]
+    pub rid: Option<ExchangeId>,
 }
 
 /// A run of the list: an assistant message with calls, and its results.
@@ -367,4 +381,6 @@ pub struct Refused {
     pub faults: Vec<Fault>,
     /// What else was seen.
     pub notes: Vec<Fault>,
+    /// The calls that the faults are about, as the ledger held them then.
+    pub held: Vec<Held>,
 }

@@ -10,7 +10,7 @@
 //! remembered until its replica closed it (or its lease lapsed), so that the reason can still be asked.
 
 use super::digest::Digest;
-use super::event::{Admitted, ExchangeId, Millis, Replica};
+use super::event::{Admitted, Ending, ExchangeId, Millis, Names, Replica};
 use crate::guard::fault::Code;
 use minicbor::{Decode, Encode};
 use std::collections::VecDeque;
@@ -32,6 +32,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The name in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Opening => "opening",
+            Kind::Continuation(_) => "continuation",
+            Kind::Recovery(_) => "recovery",
+        }
+    }
+
     /// The proposal whose run the list ends in.
     #[must_use]
     pub fn proposal(self) -> Option<u64> {
@@ -114,6 +124,70 @@ pub struct Exchange {
     /// The answer that `Admit` got, should the event come again.
     #[n(15)]
     pub admitted: Box<AdmittedOnce>,
+    /// For the record: when it did what, and what others call it.
+    #[n(16)]
+    #[cbor(default)]
+    pub marks: Marks,
+}
+
+/// What only the record wants of an exchange. No rule looks at it, so that two conversations which differ in
+/// nothing else go on alike: it counts for nothing in a hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Marks {
+    /// When it was admitted; zero where an older version wrote it.
+    #[n(0)]
+    pub began: Millis,
+    /// How long after that its response was first let down.
+    #[n(1)]
+    pub settled: Option<Millis>,
+    /// How long after that it was over.
+    #[n(2)]
+    pub ended: Option<Millis>,
+    /// What others call it.
+    #[n(3)]
+    pub names: Names,
+    /// How it failed, if it did.
+    #[n(4)]
+    pub failure: Option<Failure>,
+}
+
+/// How an exchange came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Failure {
+    /// The upstream gave no answer.
+    #[n(0)]
+    Upstream,
+    /// The model's output was refused.
+    #[n(1)]
+    Output,
+    /// The client went away.
+    #[n(2)]
+    Client,
+    /// Its replica gave no sign any more.
+    #[n(3)]
+    Replica,
+    /// It was withheld for another reason than the ledger's.
+    #[n(4)]
+    Withheld,
+}
+
+impl Failure {
+    /// How an exchange failed that ended so.
+    #[must_use]
+    pub(super) fn of(ending: Ending) -> Failure {
+        match ending {
+            Ending::UpstreamFailed => Failure::Upstream,
+            Ending::OutputRefused => Failure::Output,
+            Ending::ClientGone { .. } => Failure::Client,
+            // Nothing that was delivered fails, but for what was never settled.
+            Ending::Delivered | Ending::Withheld => Failure::Withheld,
+        }
+    }
+}
+
+impl std::hash::Hash for Marks {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 /// What an `Admit` was answered, kept for a repeat of the same event.
@@ -133,6 +207,12 @@ impl Exchange {
     #[must_use]
     pub fn under_way(&self) -> bool {
         matches!(self.state, FlightState::Flight | FlightState::Settled)
+    }
+
+    /// It stands so from now on, for good: it is over.
+    pub(super) fn ends(&mut self, state: FlightState, now: Millis) {
+        self.state = state;
+        self.marks.ended.get_or_insert(now.since(self.marks.began));
     }
 
     /// How many tries, this one among them, reached the model.

@@ -5,7 +5,7 @@ use super::Conversation;
 use super::admit::Plan;
 use super::calls::{CallState, Origin};
 use super::event::{Admit, Admitted, ExchangeId, Outcome, TaskOutcome};
-use super::exchanges::{AdmittedOnce, Exchange, FlightState, Kind};
+use super::exchanges::{AdmittedOnce, Exchange, FlightState, Kind, Marks};
 use super::lanes::{Lane, LaneKey};
 use super::results::Judgement;
 use super::step::Step;
@@ -74,6 +74,7 @@ impl Conversation {
             unreached: false,
             lease: step.now.after(step.rules.lease),
             admitted: Box::new(AdmittedOnce(admitted.clone())),
+            marks: Marks { began: step.now, names: admit.names.clone(), ..Marks::default() },
         });
         self.lanes.touch(lane);
         self.keep_bounds(step);
@@ -164,7 +165,7 @@ impl Conversation {
                 && !calls.iter().any(|proposal| proposal.lane == lane.number && proposal.open())
         });
         for mut lane in gone {
-            step.report(&mut lane.task, TaskOutcome::Expired);
+            step.report(&mut lane, TaskOutcome::Expired);
         }
         self.reckon_due(step.rules);
     }

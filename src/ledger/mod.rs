@@ -32,6 +32,7 @@ mod results;
 pub mod rules;
 mod settle;
 mod step;
+pub mod story;
 mod time;
 mod words;
 pub mod writes;
@@ -76,7 +77,7 @@ impl Conversation {
         let would_refuse = self.would_refuse(event, rules, now);
         let mut step = Step::new(rules, now);
         self.tick(&mut step);
-        let outcome = match event {
+        let mut outcome = match event {
             Event::Admit(admit) => self.admit(admit, &mut step),
             Event::Settle(settle) => self.settle(settle, &mut step),
             Event::Close(close) => self.close(*close, &mut step),
@@ -87,6 +88,8 @@ impl Conversation {
             Event::Resolve(resolve) => self.resolve(resolve, &mut step),
             Event::Tick => Outcome::Done,
         };
+        self.tell_whole(&mut step);
+        self.hold_up(&mut outcome);
         Transition { outcome, effects: step.effects, would_refuse }
     }
 
@@ -138,6 +141,12 @@ impl Conversation {
         &self.exchanges
     }
 
+    /// The exchanges, for a test that makes them older than they are.
+    #[cfg(test)]
+    pub(crate) fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.exchanges.iter_mut()
+    }
+
     /// Every exchange that its replica is not done with has its lease until then. A store says so of what
     /// it reads: until long ago, if the replica is known to be dead.
     pub fn lease_until(&mut self, until: Millis) {
@@ -161,8 +170,9 @@ impl Conversation {
         }
         for lane in self.lanes.iter() {
             let outcome = if lane.task.failed { TaskOutcome::Failed } else { TaskOutcome::Expired };
-            step.report(&mut lane.task.clone(), outcome);
+            step.report(&mut lane.clone(), outcome);
         }
+        self.tell_whole(&mut step);
         step.effects.open_calls -= self.open_calls();
         step.effects
     }
@@ -215,9 +225,10 @@ impl Conversation {
         if let Some(lane) = self.lanes.get_mut(lane) {
             let failed = lane.task.failed && !cut;
             let outcome = if failed { TaskOutcome::Failed } else { TaskOutcome::Superseded };
-            step.report(&mut lane.task, outcome);
+            step.report(lane, outcome);
             lane.task = lanes::Task::new(generation, step.now);
         }
+        self.tell_whole(step);
         let lanes = &self.lanes;
         self.exchanges.retire(step.rules.kept, |one| lanes.current(one.lane, one.generation));
         superseded
@@ -236,7 +247,7 @@ impl Conversation {
         for exchange in self.exchanges.iter_mut() {
             if exchange.under_way() && which(exchange) {
                 any = true;
-                exchange.state = FlightState::Withheld(code);
+                exchange.ends(FlightState::Withheld(code), step.now);
                 if cancels {
                     step.effects.cancel.push((exchange.id, code));
                 }
@@ -262,7 +273,7 @@ impl Conversation {
             && lane.task.ended.is_none()
         {
             lane.task.ended = Some(outcome);
-            step.report(&mut lane.task, outcome);
+            step.report(lane, outcome);
         }
     }
 }

@@ -7,6 +7,7 @@ use super::event::{Fact, Notice, Pair, Run, Substitution};
 use super::lanes::Lanes;
 use super::rules::{AtEnd, Rules};
 use super::step::{Findings, Step};
+use super::story::Returned;
 use super::words;
 use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
@@ -78,6 +79,8 @@ pub(super) struct Judgement {
     pub(super) reported: Vec<(u64, usize)>,
     /// What was refused of which tool, for metrics.
     pub(super) refused: Vec<Fact>,
+    /// What was refused of which call, for the record.
+    pub(super) returned: Vec<Returned>,
 }
 
 /// One call of a proposal with the result offered for it.
@@ -281,6 +284,8 @@ impl Judge<'_> {
         if action == Action::Refuse {
             let tool = offer.call.tool.clone();
             out.refused.push(Fact::ResultDecided { tool, code: Some(code), waited: None });
+            let (seq, call, result) = (offer.of.seq, offer.at, offer.pair.result);
+            out.returned.push(Returned { seq, call, code, result });
         }
         action
     }

@@ -3,7 +3,7 @@
 use super::Conversation;
 use super::calls::{CallState, Origin};
 use super::event::{Close, Ending, ExchangeId, Fact, Outcome, Refused, Settle, TaskOutcome};
-use super::exchanges::{Exchange, FlightState, Kind};
+use super::exchanges::{Exchange, Failure, FlightState, Kind};
 use super::lanes::Limit;
 use super::rules::Rules;
 use super::step::{Findings, Step};
@@ -28,7 +28,8 @@ impl Conversation {
         if let Some(limit) = limit {
             match step.rules.actions.action(Code::BudgetExhausted) {
                 Action::Refuse => {
-                    self.set_state(settle.exchange, FlightState::Withheld(Code::BudgetExhausted));
+                    let withheld = FlightState::Withheld(Code::BudgetExhausted);
+                    self.end_exchange(settle.exchange, withheld, step);
                     self.exhaust(lane, limit, Some(settle.exchange), step);
                     self.reckon_due(step.rules);
                     return Outcome::Withheld(Code::BudgetExhausted);
@@ -45,7 +46,13 @@ impl Conversation {
             let Findings { faults, notes } = found;
             noted = noted.or(notes.first().map(|fault| fault.code));
             if !faults.is_empty() {
-                return Outcome::Refused(Refused { generation: Some(generation), faults, notes });
+                let held = Vec::new();
+                return Outcome::Refused(Refused {
+                    generation: Some(generation),
+                    faults,
+                    notes,
+                    held,
+                });
             }
             let forced = settle.forced || noted.is_some();
             let origin = Origin { exchange: settle.exchange, lane, generation, forced };
@@ -54,6 +61,8 @@ impl Conversation {
         if let Some(exchange) = self.exchanges.get_mut(settle.exchange) {
             exchange.proposed |= proposes;
             exchange.noted = noted;
+            let marks = &mut exchange.marks;
+            marks.settled.get_or_insert(step.now.since(marks.began));
             if exchange.state == FlightState::Flight {
                 exchange.state = FlightState::Settled;
             }
@@ -101,8 +110,9 @@ impl Conversation {
         let (generation, proposed) = (exchange.generation, exchange.proposed);
         let delivered = close.ending == Ending::Delivered && exchange.state == FlightState::Settled;
         let current = self.lanes.current(lane, generation);
+        let told = self.is_told(lane, generation);
         if delivered && !again {
-            self.set_state(id, FlightState::Delivered);
+            self.end_exchange(id, FlightState::Delivered, step);
             if let Kind::Continuation(seq) = kind
                 && let Some(proposal) = self.calls.get_mut(seq)
             {
@@ -121,13 +131,17 @@ impl Conversation {
         if !delivered && unsent(close.ending) {
             self.calls.withdraw(id);
         }
+        if told && !again && (delivered || under_way) {
+            self.tell_after(id, step);
+        }
         self.reckon_due(step.rules);
         Outcome::Done
     }
 
     fn fail(&mut self, close: Close, step: &mut Step<'_>) {
         if let Some(exchange) = self.exchanges.get_mut(close.exchange) {
-            exchange.state = FlightState::Failed;
+            exchange.ends(FlightState::Failed, step.now);
+            exchange.marks.failure = Some(Failure::of(close.ending));
             exchange.unreached = close.ending == Ending::UpstreamFailed;
         }
         // Calls that the client never saw are withdrawn: nobody can have run them.
@@ -147,9 +161,9 @@ impl Conversation {
         Outcome::Wanted
     }
 
-    fn set_state(&mut self, id: ExchangeId, state: FlightState) {
+    fn end_exchange(&mut self, id: ExchangeId, state: FlightState, step: &Step<'_>) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
-            exchange.state = state;
+            exchange.ends(state, step.now);
         }
     }
 }

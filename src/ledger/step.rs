@@ -1,8 +1,9 @@
 //! What one event is applied with, and what is found on the way.
 
 use super::event::{Effects, Fact, Millis, TaskOutcome};
-use super::lanes::Task;
+use super::lanes::Lane;
 use super::rules::Rules;
+use super::story::Story;
 use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 
@@ -27,7 +28,8 @@ impl<'a> Step<'a> {
     }
 
     /// A task ended this way. Each task that called a model is counted once, whatever comes after.
-    pub(super) fn report(&mut self, task: &mut Task, outcome: TaskOutcome) {
+    pub(super) fn report(&mut self, lane: &mut Lane, outcome: TaskOutcome) {
+        let task = &mut lane.task;
         if task.model_calls > 0 && !task.counted {
             task.counted = true;
             self.effects.facts.push(Fact::TaskEnded {
@@ -36,6 +38,7 @@ impl<'a> Step<'a> {
                 limit: task.limit,
                 took: self.now.since(task.started),
             });
+            self.effects.stories.push(Story::of_task(lane, outcome, self.now));
         }
     }
 }

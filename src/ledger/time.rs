@@ -3,7 +3,7 @@
 use super::Conversation;
 use super::calls::{Call, CallState, Proposal};
 use super::event::{Fact, Millis};
-use super::exchanges::FlightState;
+use super::exchanges::{Failure, FlightState};
 use super::lanes::{Limit, Task};
 use super::rules::Rules;
 use super::step::Step;
@@ -17,22 +17,27 @@ impl Conversation {
             return;
         }
         self.time_out(step, |_, call| call.deadline.is_some_and(|at| at <= now));
-        self.lapse(now);
+        self.lapse(step);
         self.end_overdue_tasks(step);
         self.reckon_due(step.rules);
     }
 
     /// Exchanges whose replica gave no sign have failed. They may have reached the model.
-    fn lapse(&mut self, now: Millis) {
+    fn lapse(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
         let mut failed = Vec::new();
         for exchange in self.exchanges.iter_mut().filter(|one| !one.closed && one.lease <= now) {
             exchange.closed = true;
             if exchange.under_way() {
-                exchange.state = FlightState::Failed;
-                failed.push((exchange.lane, exchange.generation));
+                exchange.ends(FlightState::Failed, now);
+                exchange.marks.failure = Some(Failure::Replica);
+                failed.push((exchange.id, exchange.lane, exchange.generation));
             }
         }
-        for (lane, generation) in failed {
+        for (id, lane, generation) in failed {
+            if self.is_told(lane, generation) {
+                self.tell_after(id, step);
+            }
             if let Some(lane) = self.lanes.get_mut(lane)
                 && lane.task.generation == generation
             {

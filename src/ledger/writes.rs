@@ -164,6 +164,7 @@ impl Conversation {
             generation: Some(self.lanes.highest()),
             faults: vec![words::not_resolved(code)],
             notes: Vec::new(),
+            held: Vec::new(),
         })
     }
 }

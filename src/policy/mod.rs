@@ -18,6 +18,7 @@ mod rules;
 mod section;
 mod show;
 mod store;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -30,6 +31,7 @@ pub use auth::Auth;
 pub use problem::{Origin, Problem, Problems};
 pub use profile::Profile;
 pub use resolve::{FlagOverrides, Sources, load, load_built_in};
+pub use telemetry::{Record, RecordTo};
 pub use tls::Tls;
 pub use units::duration;
 pub use watch::{Watch, Watched};
@@ -94,6 +96,8 @@ pub struct Policy {
     pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
+    /// The task record.
+    pub record: Record,
     /// The files that all this was read from: a change of one is a reason to read all again.
     pub files: Vec<Watched>,
 }
@@ -314,6 +318,7 @@ impl Default for Policy {
             },
             store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
+            record: Record::default(),
             files: Vec::new(),
         }
     }

@@ -24,6 +24,11 @@ impl Policy {
         keep("conversation.max_per_principal", &old, new, &mut kept);
         keep("store", &running.store, &mut self.store, &mut kept);
         keep("telemetry.log_format", &running.log_format, &mut self.log_format, &mut kept);
+        let (old, new) = (&running.record, &mut self.record);
+        keep("telemetry.record_file", &old.to, &mut new.to, &mut kept);
+        keep("telemetry.record_max_bytes", &old.max_bytes, &mut new.max_bytes, &mut kept);
+        keep("telemetry.record_max_age", &old.max_age, &mut new.max_age, &mut kept);
+        keep("telemetry.record_retention", &old.retention, &mut new.retention, &mut kept);
         self.keep_doors(running, &mut kept);
         kept
     }
@@ -76,6 +81,7 @@ mod tests {
         new.limits.header_read_timeout = Duration::from_millis(5);
         new.max_conversations = 6;
         new.log_format = LogFormat::Json;
+        new.record.max_bytes = 7;
         let mut taken = Policy::default();
         for policy in [&mut new, &mut taken] {
             policy.routes_pass = vec!["/v1/embeddings".to_owned()];
@@ -95,6 +101,7 @@ mod tests {
                 "limits.header_read_timeout",
                 "conversation.max_per_principal",
                 "telemetry.log_format",
+                "telemetry.record_max_bytes",
             ]
         );
         assert_eq!(format!("{new:?}"), format!("{taken:?}"));

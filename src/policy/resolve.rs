@@ -10,7 +10,7 @@ use super::raw::Value;
 use super::section::{Found, Section, count, flag, size, span, text, time, words};
 use super::watch::Watched;
 use super::{
-    Limits, LogFormat, Notices, Policy, Tls, auth, ports, raw, rules, store, tls, tools, upstream,
+    Limits, Notices, Policy, Tls, auth, ports, raw, rules, store, telemetry, tls, tools, upstream,
 };
 use crate::ledger;
 use crate::ledger::event::Millis;
@@ -163,7 +163,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     insecure |= auth.insecure;
     policy.auth = auth.auth;
     (policy.store, policy.store_on_error) = store::resolve(root.section("store"), env, findings);
-    telemetry(root.section("telemetry"), &mut policy.log_format);
+    telemetry::resolve(root.section("telemetry"), &mut policy, findings);
     policy.routes_pass = ports::routes(root.section("routes"), findings);
     root.finish();
 
@@ -303,13 +303,6 @@ fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings)
         }
         notices.also.push(text.value);
     }
-    section.finish();
-}
-
-fn telemetry(mut section: Section<'_>, log_format: &mut LogFormat) {
-    let formats = [("json", LogFormat::Json), ("pretty", LogFormat::Pretty)];
-    *log_format = section.choice("log_format", &formats).unwrap_or(*log_format);
-    section.unavailable(&["record_file", "record_retention", "otlp_endpoint"]);
     section.finish();
 }
 

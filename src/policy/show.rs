@@ -196,6 +196,13 @@ impl Page {
             LogFormat::Json => self.text("log_format", "json"),
             LogFormat::Pretty => self.text("log_format", "pretty"),
         }
+        let record = &policy.record;
+        if let Some(file) = record.file() {
+            self.text("record_file", &file);
+        }
+        self.text("record_max_bytes", &show_size(record.max_bytes));
+        self.time("record_max_age", record.max_age);
+        self.time("record_retention", record.retention);
         self.section("routes");
         self.list("pass", policy.routes_pass.iter().map(String::as_str));
     }

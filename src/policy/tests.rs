@@ -705,6 +705,7 @@ fn the_example_names_every_key_with_its_default() {
         "api_key_file",
         "key_file",
         "cert_file",
+        "record_file",
         "client_ca_file",
         "schema",
         "model_calls",

@@ -6,6 +6,7 @@
 //! Fire and forget, bounded, counted.
 
 use super::pool::{HttpClient, UpBody};
+use crate::ledger::event::ExchangeId;
 use crate::telemetry::{AbortOutcome, Metrics};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -31,6 +32,12 @@ impl Rid {
     #[must_use]
     pub(crate) fn mint() -> Self {
         Rid(rand::random())
+    }
+
+    /// As the record keeps it.
+    #[must_use]
+    pub(crate) fn as_id(&self) -> ExchangeId {
+        ExchangeId(self.0)
     }
 }
 

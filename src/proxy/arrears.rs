@@ -271,6 +271,7 @@ mod tests {
             declared_retry: false,
             idempotency: None,
             runs: Vec::new(),
+            names: crate::ledger::event::Names::default(),
         };
         let call = Proposed {
             id: "call_1".into(),

@@ -2,6 +2,7 @@
 //!
 //! `Cleared` is a proof: only [`clear`] makes one, and nothing goes up the guarded route without it.
 
+use super::abort::Rid;
 use super::gateway::Gateway;
 use super::gateway::Settings;
 use super::headers::Standing;
@@ -13,6 +14,7 @@ use crate::guard::offer::Offer;
 use crate::guard::pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
+use crate::policy::UpstreamKind;
 use crate::wire::json::BodyFault;
 use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
@@ -25,6 +27,8 @@ pub(super) struct Cleared {
     pub(super) splice_at: usize,
     /// The client's own `rid`, if any.
     pub(super) rid: Slot,
+    /// Ours, where the client sent none and the upstream takes one.
+    pub(super) minted: Option<Rid>,
     /// What the model may propose.
     pub(super) offer: Offer,
     /// What was noted.
@@ -83,15 +87,18 @@ pub(super) fn clear(
         refusal.notes = verdict.notes;
         return Clearance::Refused(Box::new(refusal));
     }
-    let admit = standing
-        .conversation
-        .is_some()
-        .then(|| question::event(gateway, settings, standing, exchange, &request, &pairing));
+    let upstream = &settings.policy.upstream;
+    let mints = upstream.kind == UpstreamKind::Sglang && upstream.rid && request.rid != Slot::Set;
+    let minted = mints.then(Rid::mint);
+    let admit = standing.conversation.is_some().then(|| {
+        question::event(gateway, settings, standing, exchange, &request, &pairing, minted.as_ref())
+    });
     let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas)
         .permitting(principal.tools().cloned());
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,
         rid: request.rid,
+        minted,
         offer,
         notes: verdict.notes,
         would_refuse,

@@ -14,6 +14,7 @@ use super::headers::{self, Standing};
 use super::identity::{Peer, Principal};
 use super::journal::Journal;
 use super::pool::UpBody;
+use super::question::conversation_key;
 use super::refusal::Refusal;
 use super::relay::Relay;
 use super::release::Stopped;
@@ -227,6 +228,9 @@ async fn run(
         }
     };
     journal.stands(&standing);
+    if let Some(name) = &standing.conversation {
+        journal.belongs_to(|| conversation_key(gateway.store.digest_key(), &principal, name));
+    }
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
     let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);

@@ -12,7 +12,6 @@ use super::splice::{Segments, Splice};
 use super::substitute;
 use super::upstream::Upcall;
 use crate::guard::fault::Code;
-use crate::policy::UpstreamKind;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request};
@@ -35,14 +34,10 @@ pub(super) fn forward(
     {
         splices = substitute::splices(&cleared.body, &admitted.substitutions, settings)?;
     }
-    let upstream = &settings.policy.upstream;
-    let minted = upstream.kind == UpstreamKind::Sglang && upstream.rid;
-    let rid = minted.then(Rid::mint);
-    let splice = rid.as_ref().and_then(|rid| {
+    let rid = cleared.minted.clone();
+    splices.extend(rid.as_ref().and_then(|rid| {
         Splice::member(cleared.rid, cleared.splice_at, "rid", &format!("\"{rid}\""))
-    });
-    let rid = rid.filter(|_| splice.is_some());
-    splices.extend(splice);
+    }));
     let body = UpBody::Judged(Segments::new(&cleared.body, splices));
     send(gateway, settings, parts, body, rid)
 }

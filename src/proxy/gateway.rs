@@ -17,7 +17,7 @@ use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
 use crate::store::{ConversationKey, Store, StoreError};
-use crate::telemetry::{Metrics, StoreOp};
+use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
@@ -147,6 +147,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(String),
+    /// The task record cannot be written.
+    #[error("the task record cannot be written ({0}); see telemetry.record_file")]
+    Record(std::io::Error),
     /// Metrics cannot be made.
     #[error("metrics cannot be made: {0}")]
     Metrics(String),
@@ -158,6 +161,7 @@ pub struct Gateway {
     key_sets: KeySets,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
+    pub(crate) recorder: Recorder,
     pub(crate) flights: Arc<Flights>,
     arrears: Arrears,
     pub(crate) replica: Replica,
@@ -184,8 +188,9 @@ impl Gateway {
         policy: Policy,
         store: Arc<dyn Store>,
         flights: Arc<Flights>,
-        metrics: Metrics,
+        telemetry: Telemetry,
     ) -> Result<Arc<Self>, StartError> {
+        let Telemetry { metrics, recorder } = telemetry;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
         let key_sets = KeySets::new(tasks.clone(), runtime.clone());
@@ -205,6 +210,7 @@ impl Gateway {
             key_sets,
             store,
             metrics,
+            recorder,
             flights,
             arrears: Arrears::default(),
             replica: Replica(rand::random()),
@@ -252,6 +258,12 @@ impl Gateway {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The task record.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// The pooled client towards the upstream.

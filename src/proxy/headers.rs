@@ -1,8 +1,9 @@
 //! Header hygiene: what goes up, what comes down, and what a client says in headers.
 
+use super::abort::Rid;
 use super::refusal::Refusal;
 use crate::guard::fault::{Code, Fault};
-use crate::ledger::event::ExchangeId;
+use crate::ledger::event::{ExchangeId, Names};
 use crate::policy::Policy;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -104,12 +105,15 @@ pub(crate) fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
 
 /// The client's own request id, when it is 1 to 128 visible ASCII characters; else ours.
 pub(crate) fn request_id(headers: &HeaderMap, minted: ExchangeId) -> HeaderValue {
-    headers
-        .get(REQUEST_ID)
-        .filter(|value| value.len() <= 128 && is_visible(value.as_bytes()))
+    own_request_id(headers)
         .cloned()
         .or_else(|| HeaderValue::from_str(&minted.to_string()).ok())
         .unwrap_or_else(|| HeaderValue::from_static("-"))
+}
+
+fn own_request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let sent = headers.get(REQUEST_ID);
+    sent.filter(|value| value.len() <= 128 && is_visible(value.as_bytes()))
 }
 
 fn is_visible(bytes: &[u8]) -> bool {
@@ -133,9 +137,17 @@ pub(crate) struct Standing {
     pub declared_retry: bool,
     /// `idempotency-key`.
     pub idempotency: Option<Vec<u8>>,
+    /// The client's own `x-request-id`, if it can be used.
+    pub request_id: Option<Box<str>>,
 }
 
 impl Standing {
+    /// What others call the exchange, for the record.
+    #[must_use]
+    pub(crate) fn names(&self, rid: Option<&Rid>) -> Names {
+        Names { request_id: self.request_id.clone(), rid: rid.map(Rid::as_id) }
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -152,7 +164,9 @@ impl Standing {
             .and_then(|value| value.trim().parse::<u32>().ok())
             .is_some_and(|count| count > 0);
         let idempotency = headers.get(IDEMPOTENCY).map(|value| value.as_bytes().to_vec());
-        Ok(Standing { conversation, generation, declared_retry, idempotency })
+        let request_id = own_request_id(headers).and_then(|value| value.to_str().ok());
+        let request_id = request_id.map(Into::into);
+        Ok(Standing { conversation, generation, declared_retry, idempotency, request_id })
     }
 }
 

@@ -7,8 +7,9 @@ use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
 use crate::guard::fault::{Code, Fault};
-use crate::ledger::event::ExchangeId;
-use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
+use crate::ledger::event::{ExchangeId, Held};
+use crate::store::ConversationKey;
+use crate::telemetry::{ExchangeFacts, ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Journal {
     status: Option<StatusCode>,
     outcome: ExchangeOutcome,
     codes: Vec<&'static str>,
+    /// What only the task record wants.
+    told: Told,
     reason: Option<Cow<'static, str>>,
     /// Whether enforcing would have ended it by now.
     would_be_over: bool,
@@ -45,6 +48,16 @@ pub(crate) struct Journal {
     spoken: bool,
     place: Option<(OwnedSemaphorePermit, InFlight)>,
     _live: Option<TaskTrackerToken>,
+}
+
+/// What the task record tells of an exchange that was refused or noted. Empty when nothing is recorded.
+#[derive(Default)]
+struct Told {
+    key: Option<ConversationKey>,
+    faults: Vec<Fault>,
+    notes: Vec<Fault>,
+    would_refuse: Vec<Code>,
+    held: Vec<Held>,
 }
 
 impl Journal {
@@ -67,6 +80,7 @@ impl Journal {
             status: None,
             outcome: ExchangeOutcome::ClientGone,
             codes: Vec::new(),
+            told: Told::default(),
             reason: None,
             would_be_over: false,
             counted: Vec::new(),
@@ -97,6 +111,13 @@ impl Journal {
     pub(crate) fn stands(&mut self, standing: &Standing) {
         self.conversation.clone_from(&standing.conversation);
         self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
+    }
+
+    /// Whose conversation it is.
+    pub(crate) fn belongs_to(&mut self, key: impl FnOnce() -> ConversationKey) {
+        if self.gateway.recorder.is_on() {
+            self.told.key = Some(key());
+        }
     }
 
     /// What the ledger said.
@@ -150,6 +171,7 @@ impl Journal {
         for code in codes {
             self.would_be_over = true;
             self.counted.push(code);
+            self.told.would_refuse.push(code);
             self.gateway.metrics.fault(code, FaultVerdict::WouldRefuse);
         }
     }
@@ -157,6 +179,9 @@ impl Journal {
     /// These are let through and recorded. Each fault is counted once: what was counted as what enforcing
     /// would have refused is no note.
     pub(crate) fn notes(&mut self, notes: &[Fault]) {
+        if self.gateway.recorder.is_on() {
+            self.told.notes.extend_from_slice(notes);
+        }
         for note in notes {
             self.codes.push(note.code.as_str());
             match self.counted.iter().position(|code| *code == note.code) {
@@ -173,6 +198,10 @@ impl Journal {
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
         }
         self.notes(&refusal.notes);
+        if self.gateway.recorder.is_on() {
+            self.told.faults.extend_from_slice(&refusal.faults);
+            self.told.held.extend_from_slice(&refusal.held);
+        }
         if self.status.is_none() {
             self.status = Some(refusal.status());
         }
@@ -201,6 +230,38 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Tells the task record what the ledger's part of it does not hold: what was refused, noted or broke, and
+    /// what is not remembered at all.
+    fn record(&mut self, took: Duration) {
+        let told = std::mem::take(&mut self.told);
+        let marked =
+            !(told.faults.is_empty() && told.notes.is_empty() && told.would_refuse.is_empty());
+        let untracked = self.route == Route::Chat && self.attempt == 0;
+        let delivered = self.outcome == ExchangeOutcome::Delivered;
+        if !self.gateway.recorder.is_on() || (delivered && !marked && !untracked) {
+            return;
+        }
+        self.gateway.recorder.exchange(ExchangeFacts {
+            request_id: self.stamp.request_id.to_str().unwrap_or("-").to_owned(),
+            exchange: self.exchange,
+            rid: self.rid.clone(),
+            key: told.key,
+            generation: self.stamp.generation,
+            attempt: self.attempt,
+            route: self.route,
+            stream: self.stream,
+            outcome: self.outcome,
+            status: self.status.map(|status| status.as_u16()),
+            took,
+            faults: told.faults,
+            notes: told.notes,
+            would_refuse: told.would_refuse,
+            held: told.held,
+        });
+    }
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -221,6 +282,7 @@ impl Drop for Journal {
                 metrics.first_token(first - sent);
             }
         }
+        self.record(now - self.began);
         let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
         tracing::info!(
             request_id = self.stamp.request_id.to_str().unwrap_or("-"),

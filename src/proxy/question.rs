@@ -5,6 +5,7 @@
 //! its digests here as well: two makers would drift apart, and a result decided once would be a
 //! `conflict` when its continuation comes.
 
+use super::abort::Rid;
 use super::gateway::{Gateway, Settings};
 use super::headers::Standing;
 use super::identity::Principal;
@@ -28,6 +29,7 @@ pub(super) fn event(
     exchange: ExchangeId,
     request: &ChatRequest<'_>,
     pairing: &Pairing,
+    rid: Option<&Rid>,
 ) -> Admit {
     let key = gateway.store.digest_key();
     let reader = Reader { key, settings };
@@ -55,6 +57,7 @@ pub(super) fn event(
         declared_retry: standing.declared_retry,
         idempotency: standing.idempotency.as_deref().map(|text| idempotency(key, text)),
         runs,
+        names: standing.names(rid),
     }
 }
 

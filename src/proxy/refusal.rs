@@ -5,7 +5,7 @@
 //! twice. 5xx is kept for real failures, where a retry is right.
 
 use crate::guard::fault::{Code, Fault};
-use crate::ledger::event::Refused;
+use crate::ledger::event::{Held, Refused};
 use crate::store::StoreError;
 use crate::wire::envelope;
 use bytes::Bytes;
@@ -31,26 +31,40 @@ pub(crate) struct Refusal {
     pub direction: Direction,
     /// The generation then current, when the ledger told it.
     pub generation: Option<u64>,
+    /// The calls that the faults are about, as the ledger held them: for the record, not for the client.
+    pub held: Vec<Held>,
 }
 
 impl Refusal {
     /// Of a request, for these faults.
     #[must_use]
     pub(crate) fn of_request(faults: Vec<Fault>) -> Self {
-        Refusal { faults, notes: Vec::new(), direction: Direction::Request, generation: None }
+        Refusal {
+            faults,
+            notes: Vec::new(),
+            direction: Direction::Request,
+            generation: None,
+            held: Vec::new(),
+        }
     }
 
     /// Of a response, for these faults.
     #[must_use]
     pub(crate) fn of_response(faults: Vec<Fault>) -> Self {
-        Refusal { faults, notes: Vec::new(), direction: Direction::Response, generation: None }
+        Refusal {
+            faults,
+            notes: Vec::new(),
+            direction: Direction::Response,
+            generation: None,
+            held: Vec::new(),
+        }
     }
 
     /// Of a request, by the ledger.
     #[must_use]
     pub(crate) fn of_ledger(refused: Refused) -> Self {
-        let Refused { faults, notes, generation } = refused;
-        Refusal { notes, generation, ..Refusal::of_request(faults) }
+        let Refused { faults, notes, generation, held } = refused;
+        Refusal { notes, generation, held, ..Refusal::of_request(faults) }
     }
 
     /// Because the store did not do it.

@@ -14,7 +14,7 @@ use super::port::{PerConnection, Port, Serving};
 use super::router::Target;
 use crate::policy::Policy;
 use crate::store::Store;
-use crate::telemetry::{Metrics, Route};
+use crate::telemetry::{Route, Telemetry};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -75,12 +75,12 @@ impl Gateway {
         policy: Policy,
         store: Arc<dyn Store>,
         flights: Arc<Flights>,
-        metrics: Metrics,
+        telemetry: Telemetry,
         surfaces: Surfaces,
     ) -> Result<Running, StartError> {
         let client = listen(policy.listen, "--listen").await?;
         let admin = listen(policy.admin.listen, "--admin-listen").await?;
-        let gateway = Gateway::new(policy, store, flights, metrics)?;
+        let gateway = Gateway::new(policy, store, flights, telemetry)?;
         Running::begin(gateway, client, admin, surfaces)
     }
 }

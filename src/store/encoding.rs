@@ -97,9 +97,10 @@ mod tests {
     use super::*;
     use crate::ledger::digest::{Digest, DigestKey};
     use crate::ledger::event::{
-        Admit, Alternative, Close, Ending, Event, ExchangeId, Outcome, Pair, Proposed, Replica,
-        Run, Settle,
+        Admit, Alternative, Close, Ending, Event, ExchangeId, Names, Outcome, Pair, Proposed,
+        Replica, Run, Settle,
     };
+    use crate::ledger::exchanges::Marks;
     use crate::ledger::rules::Rules;
 
     /// Conversations as agents have them: each task is a call, its result, and an answer.
@@ -143,6 +144,7 @@ mod tests {
                 declared_retry: false,
                 idempotency: None,
                 runs,
+                names: Names::default(),
             };
             assert!(matches!(self.apply(&Event::Admit(admit)), Outcome::Admitted(_)));
             let alternatives =
@@ -191,6 +193,7 @@ mod tests {
                 declared_retry: false,
                 idempotency: None,
                 runs: Vec::new(),
+                names: Names::default(),
             };
             assert!(matches!(self.apply(&Event::Admit(admit)), Outcome::Admitted(_)));
         }
@@ -218,7 +221,10 @@ mod tests {
         let bytes = hex(include_str!("encoding/one_task.v1.hex"));
         let mut agent = Agent::new();
         agent.task(1);
-        // Tool calls were not counted then.
+        // Tool calls were not counted then, and the times of exchanges not kept.
+        for exchange in agent.conversation.exchanges_mut() {
+            exchange.marks = Marks::default();
+        }
         let now = format!("{:?}", agent.conversation).replace("tool_calls: 1", "tool_calls: 0");
         assert_eq!(format!("{:?}", decode(&bytes).unwrap().conversation), now);
     }

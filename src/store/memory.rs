@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::ledger::event::{
-        Admit, Alternative, ExchangeId, Outcome, Proposed, Replica, Settle,
+        Admit, Alternative, ExchangeId, Names, Outcome, Proposed, Replica, Settle,
     };
     use parking_lot::Mutex;
     use std::collections::BTreeSet;
@@ -178,6 +178,7 @@ mod tests {
                 declared_retry: false,
                 idempotency: None,
                 runs: Vec::new(),
+                names: Names::default(),
             })
         }
 

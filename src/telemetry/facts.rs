@@ -91,6 +91,7 @@ mod tests {
                 },
             ],
             open_calls: 2,
+            ..Effects::default()
         });
         for (series, expected) in [
             ("calls_total{tool=\"get_order_status\",verdict=\"pass\"}", Some(1.0)),

@@ -160,6 +160,13 @@ pub(super) const HANDSHAKES_FAILED: Family = Family {
     buckets: &[],
 };
 
+pub(super) const RECORD_DROPPED: Family = Family {
+    name: "record_dropped_total",
+    help: "Lines of the task record that a full disk or a slow sink kept out.",
+    labels: &[],
+    buckets: &[],
+};
+
 pub(super) const STORE_ERRORS: Family = Family {
     name: "store_errors_total",
     help: "Operations of the store that failed.",

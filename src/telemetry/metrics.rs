@@ -49,6 +49,7 @@ struct Series {
     store_seconds: Vec<Histogram>,
     store_errors: IntCounter,
     handshakes_failed: IntCounter,
+    record_dropped: IntCounter,
     aborts: Vec<IntCounter>,
 }
 
@@ -99,6 +100,7 @@ impl Metrics {
             store_seconds: make.times_by::<StoreOp>(&families::STORE)?,
             store_errors: make.counter(&families::STORE_ERRORS)?,
             handshakes_failed: make.counter(&families::HANDSHAKES_FAILED)?,
+            record_dropped: make.counter(&families::RECORD_DROPPED)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
             registry: make.0,
         };
@@ -213,6 +215,11 @@ impl Metrics {
     /// A client's TLS handshake failed.
     pub fn handshake_failed(&self) {
         self.0.handshakes_failed.inc();
+    }
+
+    /// Lines of the task record were dropped.
+    pub fn record_dropped(&self, lines: u64) {
+        self.0.record_dropped.inc_by(lines);
     }
 
     /// The upstream was asked to abort.

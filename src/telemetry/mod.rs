@@ -1,4 +1,4 @@
-//! What is measured and written down: numbers ([`metrics`]) and logs ([`logs`]).
+//! What is measured and written down: numbers ([`metrics`]), the task record ([`record`]) and logs ([`logs`]).
 //!
 //! Numbers are sums of the facts that the ledger commits and of what the proxy did; labels are closed
 //! sets, so no client can make a new series. Neither ever holds an argument, a result, a prompt or a key.
@@ -9,9 +9,27 @@ mod gauges;
 mod labels;
 pub mod logs;
 pub mod metrics;
+pub mod record;
 
 pub use gauges::{Held, InFlight};
 pub use labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, ModelCall, Route, StoreOp,
 };
 pub use metrics::Metrics;
+pub use record::{ExchangeFacts, Recorder};
+
+/// Where a proxy tells what it does.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// Numbers.
+    pub metrics: Metrics,
+    /// The task record.
+    pub recorder: Recorder,
+}
+
+impl From<Metrics> for Telemetry {
+    /// Numbers only.
+    fn from(metrics: Metrics) -> Self {
+        Telemetry { metrics, recorder: Recorder::default() }
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use tigertally::ledger::digest::{Digest, DigestKey};
-use tigertally::ledger::event::{Admit, ExchangeId, Pair, Replica, Run};
+use tigertally::ledger::event::{Admit, ExchangeId, Names, Pair, Replica, Run};
 
 /// Stands for a result's content. The first two are the configured notices.
 pub(crate) type Content = u32;
@@ -140,6 +140,7 @@ pub(crate) fn admit(sent: &Sent, key: &DigestKey) -> Admit {
         declared_retry: sent.declared,
         idempotency: sent.idempotency.map(|n| digest(key, "idempotency", n)),
         runs: runs.collect(),
+        names: Names::default(),
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tigertally::ledger::digest::DigestKey;
 use tigertally::ledger::event::{
-    Admit, Advance, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Millis, Pair,
-    Proposed, Replica, Run, Settle, Start,
+    Admit, Advance, Alternative, Close, Decide, Effects, Ending, Event, ExchangeId, Millis, Names,
+    Pair, Proposed, Replica, Run, Settle, Start,
 };
 use tigertally::ledger::rules::Rules;
 use tigertally::store::embedded::{Durability, EmbeddedStore, Options};
@@ -293,6 +293,7 @@ impl Stores {
             declared_retry: random.random_bool(0.2),
             idempotency: None,
             runs,
+            names: Names::default(),
         }
     }
 

@@ -21,6 +21,7 @@ mod notices;
 mod observe;
 mod repeats;
 mod results;
+mod stories;
 mod twice;
 mod walk;
 mod way_out;
@@ -79,6 +80,7 @@ pub(super) fn ask(list: &str) -> Ask {
         declared_retry: false,
         idempotency: None,
         runs,
+        names: Names::default(),
     };
     Ask { event }
 }
@@ -164,6 +166,8 @@ pub(super) struct Talk {
     pub(super) ids: u128,
     /// Every fact that was told.
     pub(super) facts: Vec<Fact>,
+    /// Every story that was told.
+    pub(super) stories: Vec<Story>,
     /// Exchanges that were declared retries.
     pub(super) declared: Vec<ExchangeId>,
     /// Every exchange that was cancelled.
@@ -217,6 +221,8 @@ impl Talk {
         if matches!(outcome, Outcome::Refused(_)) && !self.trace_allowed(&outcome, &ticked) {
             assert_eq!(effects.cancel, time.effects.cancel, "a refusal cancels nothing");
         }
+        self.check_stories(&effects);
+        self.stories.extend(effects.stories);
         self.facts.extend(effects.facts);
         self.cancelled.extend(effects.cancel);
         outcome
@@ -225,6 +231,24 @@ impl Talk {
     fn check_open_calls(&self, before: &Conversation, effects: &Effects) {
         let change = open_calls(&self.conversation) - open_calls(before);
         assert_eq!(effects.open_calls, change, "open_calls");
+    }
+
+    /// Each task that is counted is told, once, with all its exchanges that are still known.
+    fn check_stories(&self, effects: &Effects) {
+        let tasks = |stories: &[Story]| -> Vec<(u32, u64)> {
+            let tasks = stories.iter().filter(|one| matches!(one.part, Part::Task(_)));
+            tasks.map(|one| (one.lane, one.generation)).collect()
+        };
+        let (before, now) = (tasks(&self.stories), tasks(&effects.stories));
+        let counted = effects.facts.iter().filter(|one| matches!(one, Fact::TaskEnded { .. }));
+        assert_eq!(now.len(), counted.count());
+        assert!(!now.iter().any(|task| before.contains(task)), "a task is told twice");
+        for story in &effects.stories {
+            for exchange in &story.exchanges {
+                assert_eq!((exchange.lane, exchange.generation), (story.lane, story.generation));
+                assert_eq!(exchange.under_way(), exchange.marks.ended.is_none(), "{exchange:?}");
+            }
+        }
     }
 
     fn check_final(&self, before: &Conversation) {
@@ -309,6 +333,8 @@ impl Talk {
         assert_eq!(again, self.conversation, "{event:?}, applied twice, changed something");
         assert_eq!((second.effects.open_calls, second.effects.cancel.len()), (0, 0));
         let told = |fact: &Fact| !matches!(fact, Fact::ResultDecided { code: Some(_), .. });
+        let anew = |story: &Story| !matches!(story.part, Part::Result { .. });
+        assert!(!second.effects.stories.iter().any(anew), "{event:?}, applied twice, told anew");
         assert!(!second.effects.facts.iter().any(told), "{event:?}, applied twice, told twice");
     }
 

@@ -50,6 +50,7 @@ impl Events<'_> {
             declared_retry: false,
             idempotency: None,
             runs,
+            names: crate::ledger::event::Names::default(),
         })
     }
 

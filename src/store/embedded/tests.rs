@@ -6,8 +6,8 @@
 use super::*;
 use crate::ledger::calls::CallState;
 use crate::ledger::event::{
-    Admit, Alternative, Close, Decide, Effects, Ending, ExchangeId, Millis, Outcome, Proposed,
-    Replica, Settle,
+    Admit, Alternative, Close, Decide, Effects, Ending, ExchangeId, Millis, Names, Outcome,
+    Proposed, Replica, Settle,
 };
 use parking_lot::Mutex;
 use std::fs;
@@ -192,6 +192,7 @@ fn opening(exchange: u128) -> Event {
         declared_retry: false,
         idempotency: None,
         runs: Vec::new(),
+        names: Names::default(),
     })
 }
 

@@ -101,6 +101,7 @@ impl Member {
             declared_retry: false,
             idempotency: None,
             runs: Vec::new(),
+            names: crate::ledger::event::Names::default(),
         });
         let applied = self.store.apply(&self.key(name), event, &self.rules).await;
         applied.map(|transition| transition.outcome)
