@@ -15,7 +15,7 @@ use crate::proxy::operation;
 use crate::proxy::question::{conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
 use crate::store::{ConversationKey, StoreError};
-use crate::telemetry::{ExchangeOutcome, FaultVerdict};
+use crate::telemetry::{ExchangeOutcome, FaultVerdict, StoreOp};
 use axum::body::Body;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -66,12 +66,14 @@ impl<'a> Question<'a> {
 
     /// The conversation as last committed.
     pub(super) async fn conversation(&self) -> Result<Option<Conversation>, Box<Refusal>> {
-        self.gateway.store().read(&self.key).await.map_err(failed)
+        let read = self.gateway.store().read(&self.key);
+        self.gateway.measured(StoreOp::Read, read).await.map_err(failed)
     }
 
     /// Whether there was one to forget.
     pub(super) async fn forget(&self) -> Result<bool, Box<Refusal>> {
-        self.gateway.store().remove(&self.key).await.map_err(failed)
+        let removal = self.gateway.store().remove(&self.key);
+        self.gateway.measured(StoreOp::Remove, removal).await.map_err(failed)
     }
 
     pub(super) fn digest_key(&self) -> &DigestKey {

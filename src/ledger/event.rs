@@ -1,6 +1,6 @@
 //! What happens to a conversation, and what comes of it.
 
-pub use super::effects::{Effects, Fact, TaskOutcome};
+pub use super::effects::{Effects, Fact, TaskOutcome, WriteOutcome};
 
 use super::digest::Digest;
 use crate::guard::fault::{Code, Fault};

@@ -354,8 +354,10 @@ impl Conversation {
         };
         call.ended = Some(step.now);
         step.effects.open_calls -= 1;
-        if decision.how == How::Force {
-            return;
+        match decision.how {
+            How::Accept => {}
+            How::Close => return step.effects.facts.push(Fact::ResultClosed),
+            How::Force => return,
         }
         step.effects.facts.push(Fact::ResultDecided {
             tool: call.tool.clone(),

@@ -26,6 +26,8 @@ pub(super) struct Cleared {
     pub(super) rid: Slot,
     /// What the model may propose.
     pub(super) offer: Offer,
+    /// Whether its list ends in results.
+    pub(super) continues: bool,
     /// What was noted.
     pub(super) notes: Vec<Fault>,
     /// What enforcing would have refused it for.
@@ -83,6 +85,7 @@ pub(super) fn clear(
         splice_at: request.splice_at,
         rid: request.rid,
         offer,
+        continues: pairing.runs.last().is_some_and(|run| run.live),
         notes: verdict.notes,
         would_refuse,
         admit,

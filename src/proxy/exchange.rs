@@ -220,6 +220,7 @@ async fn run(
             return opaque(gateway, settings, journal, parts, body, notes).await;
         }
     };
+    journal.reads(&cleared);
     journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
     let mut passage =
         admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;

@@ -12,6 +12,7 @@ use crate::ledger::calls::Proposal;
 use crate::ledger::event::{Admit, Admitted, Close, Ending, Event, Outcome, Settle, Transition};
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, StoreError};
+use crate::telemetry::StoreOp;
 use http::HeaderValue;
 use std::fmt;
 use std::future::Future;
@@ -125,7 +126,8 @@ impl Flight {
         let (gateway, place) = (Arc::clone(&self.gateway), Arc::clone(&self.place));
         async move {
             let store = &gateway.store;
-            let conversation = store.read(&place.key).await.ok()??;
+            let read = gateway.measured(StoreOp::Read, store.read(&place.key));
+            let conversation = read.await.ok()??;
             let of = |one: &&Proposal| one.exchange == place.exchange;
             operation::header(conversation.calls().iter().filter(of).flat_map(|one| {
                 let writes = one.calls.iter().filter(|call| call.write);

@@ -253,14 +253,26 @@ impl Gateway {
         event: Event,
         rules: &Arc<Rules>,
     ) -> Result<Transition, StoreError> {
-        let op = StoreOp::of(&event);
+        self.measured(StoreOp::of(&event), self.store.apply(key, event, rules)).await
+    }
+
+    /// Waits for what the store was asked, and measures it. That a principal holds too much is an answer,
+    /// and no failure of the store.
+    ///
+    /// # Errors
+    /// When the store did not do it.
+    pub async fn measured<T>(
+        &self,
+        op: StoreOp,
+        asked: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let began = Instant::now();
-        let applied = self.store.apply(key, event, rules).await;
+        let answer = asked.await;
         self.metrics.store(op, began.elapsed());
-        if applied.is_err() {
+        if matches!(answer, Err(StoreError::Unavailable(_))) {
             self.metrics.store_error();
         }
-        applied
+        answer
     }
 
     /// Whether it takes no new work.

@@ -3,6 +3,7 @@
 //! Ids, paths, codes and times only: no argument, result, prompt or key.
 
 use super::admission::Passage;
+use super::clearance::Cleared;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
@@ -25,6 +26,8 @@ pub(crate) struct Journal {
     conversation: Option<String>,
     attempt: u32,
     first_call: bool,
+    /// Whether its list ends in results.
+    continues: bool,
     rid: Option<String>,
     stream: bool,
     status: Option<StatusCode>,
@@ -40,6 +43,8 @@ pub(crate) struct Journal {
     head: Option<Instant>,
     first_data: Option<Instant>,
     spent: Duration,
+    /// Since when its answer is judged and settled.
+    judging: Option<Instant>,
     spoken: bool,
     place: Option<(OwnedSemaphorePermit, InFlight)>,
     _live: Option<TaskTrackerToken>,
@@ -60,6 +65,7 @@ impl Journal {
             conversation: None,
             attempt: 0,
             first_call: false,
+            continues: false,
             rid: None,
             stream: false,
             status: None,
@@ -73,6 +79,7 @@ impl Journal {
             head: None,
             first_data: None,
             spent: Duration::ZERO,
+            judging: None,
             spoken: false,
             place: None,
             _live: Some(gateway.live.token()),
@@ -94,6 +101,11 @@ impl Journal {
     pub(crate) fn stands(&mut self, standing: &Standing) {
         self.conversation.clone_from(&standing.conversation);
         self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
+    }
+
+    /// What the rules saw of its list.
+    pub(super) fn reads(&mut self, cleared: &Cleared) {
+        self.continues = cleared.continues;
     }
 
     /// What the ledger said.
@@ -118,9 +130,16 @@ impl Journal {
         self.sent = Some(now);
     }
 
-    /// Work of ours between the upstream and the client.
-    pub(crate) fn spends(&mut self, span: Duration) {
-        self.spent += span;
+    /// The whole answer is here: what it takes until it may go down is ours.
+    pub(crate) fn judges(&mut self) {
+        self.judging = Some(Instant::now());
+    }
+
+    /// It may go down, or not.
+    pub(crate) fn judged(&mut self) {
+        if let Some(since) = self.judging.take() {
+            self.spent += since.elapsed();
+        }
     }
 
     /// The upstream's head is here.
@@ -130,9 +149,11 @@ impl Journal {
         self.stream = stream;
     }
 
-    /// The first bytes of a stream go down.
-    pub(crate) fn speaks(&mut self) {
-        if !self.spoken {
+    /// Bytes of a stream go down. A comment of ours, or an error in place of an answer, is no first token.
+    pub(crate) fn speaks(&mut self, comment: bool) {
+        let answers =
+            matches!(self.outcome, ExchangeOutcome::ClientGone | ExchangeOutcome::Delivered);
+        if !self.spoken && !comment && answers {
             self.spoken = true;
             self.first_data = Some(Instant::now());
         }
@@ -200,12 +221,14 @@ impl Drop for Journal {
             // Not the client went away: we did.
             self.outcome = ExchangeOutcome::Withheld;
         }
+        self.judged();
         let metrics = &self.gateway.metrics;
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);
             if self.outcome == ExchangeOutcome::Delivered && self.route == Route::Chat {
-                let first = self.first_call || self.attempt == 0;
+                let tracked = self.attempt > 0;
+                let first = if tracked { self.first_call } else { !self.continues };
                 let call = if first { ModelCall::First } else { ModelCall::Later };
                 metrics.model_call(call, now - sent);
             }

@@ -333,7 +333,7 @@ impl Relay {
 
     /// A slice is handed to the HTTP server.
     fn hand_over(&mut self, slice: Bytes) -> Bytes {
-        self.journal.speaks();
+        self.journal.speaks(slice == COMMENT);
         if self.calls_released
             && !matches!(self.phase, Phase::Failed | Phase::Over)
             && let Some(flight) = self.passage.flight()

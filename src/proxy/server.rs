@@ -11,7 +11,7 @@ use super::gateway::{Gateway, StartError};
 use super::router::Target;
 use crate::policy::Policy;
 use crate::store::Store;
-use crate::telemetry::{Metrics, Route};
+use crate::telemetry::{Metrics, Route, StoreOp};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -183,7 +183,7 @@ async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
             _ = tick.tick() => {}
         }
         let rules = gateway.settings().policy.ledger.clone();
-        if let Err(error) = gateway.store.sweep(&rules).await {
+        if let Err(error) = gateway.measured(StoreOp::Tick, gateway.store.sweep(&rules)).await {
             tracing::warn!(%error, "the store cannot be swept");
         }
     }

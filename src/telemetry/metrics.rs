@@ -10,7 +10,8 @@ use super::labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
 };
 use crate::guard::fault::Code;
-use crate::ledger::event::TaskOutcome;
+use crate::ledger::event::{TaskOutcome, WriteOutcome};
+use crate::ledger::lanes::Limit;
 use crate::policy::Tools;
 use arc_swap::ArcSwap;
 use prometheus::{
@@ -23,6 +24,10 @@ use std::time::Duration;
 
 /// The label of tools that are not configured.
 const OTHER: &str = "other";
+
+/// What the ledger may say of a result.
+const RESULT_CODES: &[Code] =
+    &[Code::Unmatched, Code::Duplicate, Code::Conflict, Code::Stale, Code::Late, Code::Mismatch];
 
 /// All metrics of one process. Clones count into the same series.
 #[derive(Clone)]
@@ -49,6 +54,8 @@ struct Series {
     store_seconds: Vec<Histogram>,
     store_errors: IntCounter,
     aborts: Vec<IntCounter>,
+    write_outcomes: Vec<IntCounter>,
+    budget_ends: Vec<IntCounter>,
 }
 
 /// Series of every configured tool, and of all others together.
@@ -80,8 +87,8 @@ impl Metrics {
         let series = Series {
             exchanges: make.exchanges()?,
             faults: make.lazy(&families::FAULTS, FaultVerdict::ALL.len() * Code::ALL.len())?,
-            // The last two are for what was accepted, and for what was let in by force.
-            results: make.lazy(&families::RESULTS, Code::ALL.len() + 2)?,
+            // The last ones are for what was accepted, let in by force, and closed by the client.
+            results: make.lazy(&families::RESULTS, Code::ALL.len() + 3)?,
             tools: ArcSwap::from_pointee(tool_series(tools, &calls, &tool_wait)),
             calls,
             tool_wait,
@@ -98,10 +105,14 @@ impl Metrics {
             store_seconds: make.times_by::<StoreOp>(&families::STORE)?,
             store_errors: make.counter(&families::STORE_ERRORS)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
+            write_outcomes: make.counters_by::<WriteOutcome>(&families::WRITE_OUTCOMES)?,
+            budget_ends: make.counters_by::<Limit>(&families::BUDGET_ENDS)?,
             registry: make.0,
         };
         about_this_build(&series.registry)?;
-        Ok(Metrics(Arc::new(series)))
+        let metrics = Metrics(Arc::new(series));
+        metrics.begin_at_zero();
+        Ok(metrics)
     }
 
     /// The configuration changed: series for the tools that it names now. Older series stay.
@@ -117,21 +128,64 @@ impl Metrics {
 
     /// A fault was found.
     pub fn fault(&self, code: Code, verdict: FaultVerdict) {
+        self.fault_series(code, verdict).inc();
+    }
+
+    fn fault_series(&self, code: Code, verdict: FaultVerdict) -> &IntCounter {
         let index = code as usize * FaultVerdict::ALL.len() + verdict.index();
-        self.0.faults.at(index, &[code.as_str(), verdict.as_str()]).inc();
+        self.0.faults.at(index, &[code.as_str(), verdict.as_str()])
+    }
+
+    /// Everything that may be refused for, and every decision on a result, stands there with zero from the
+    /// start: Prometheus cannot see a series rise that begins with one.
+    fn begin_at_zero(&self) {
+        for code in Code::ALL {
+            let _ = self.fault_series(code, FaultVerdict::Refuse);
+        }
+        for code in RESULT_CODES {
+            let _ = self.0.results.at(*code as usize, &[code.as_str()]);
+        }
+        let _ = (self.accepted(), self.forced(), self.closed());
     }
 
     /// A result was decided on. `None`: accepted.
     pub fn result(&self, refused: Option<Code>) {
         match refused {
             Some(code) => self.0.results.at(code as usize, &[code.as_str()]).inc(),
-            None => self.0.results.at(Code::ALL.len(), &["accepted"]).inc(),
+            None => self.accepted().inc(),
         }
+    }
+
+    fn accepted(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len(), &["accepted"])
+    }
+
+    fn forced(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len() + 1, &["forced"])
+    }
+
+    fn closed(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len() + 2, &["closed"])
     }
 
     /// A result was let in although a rule would have refused it.
     pub fn result_forced(&self) {
-        self.0.results.at(Code::ALL.len() + 1, &["forced"]).inc();
+        self.forced().inc();
+    }
+
+    /// A client put its own notice in place of a result.
+    pub fn result_closed(&self) {
+        self.closed().inc();
+    }
+
+    /// Something became of a write whose outcome is, or was, unknown.
+    pub fn write(&self, outcome: WriteOutcome) {
+        self.0.write_outcomes[outcome.index()].inc();
+    }
+
+    /// A task ran out of something.
+    pub fn budget_end(&self, limit: Limit) {
+        self.0.budget_ends[limit.index()].inc();
     }
 
     /// Something became of a proposed call.

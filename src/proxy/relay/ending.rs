@@ -7,12 +7,11 @@ use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
 use crate::telemetry::ExchangeOutcome;
 use bytes::Bytes;
-use std::time::Instant;
 
 impl Relay {
     /// Judges what came, and asks the ledger.
     pub(super) fn conclude(&mut self, last: Last) {
-        let began = Instant::now();
+        self.journal.judges();
         let assembled = self.assembly.take().map(|assembly| assembly.finish(End::Clean));
         let (proposal, faults) = assembled.unwrap_or_default();
         if last.done {
@@ -36,10 +35,10 @@ impl Relay {
             }
             Err(stopped) => self.stop(stopped),
         }
-        self.journal.spends(began.elapsed());
     }
 
     pub(super) fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
+        self.journal.judged();
         match settled {
             Ok(released) => {
                 self.journal.would_refuse(released.would_refuse().iter().copied());
@@ -104,6 +103,7 @@ impl Relay {
     pub(super) fn stop(&mut self, stopped: Stopped) {
         self.hold.discard();
         self.upcall.cancel();
+        self.journal.judged();
         self.journal.refuses(&stopped.refusal);
         if self.torn {
             // An event must not be glued to an unfinished one.
