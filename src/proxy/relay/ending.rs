@@ -104,6 +104,7 @@ impl Relay {
         self.hold.discard();
         self.upcall.cancel();
         self.journal.judged();
+        self.what_waits_is_said();
         self.journal.refuses(&stopped.refusal);
         if self.torn {
             // An event must not be glued to an unfinished one.
@@ -119,9 +120,17 @@ impl Relay {
     /// The upstream says that it failed.
     pub(super) fn failed(&mut self) {
         self.phase = Phase::Failed;
+        self.what_waits_is_said();
         self.journal.ends(ExchangeOutcome::UpstreamError);
         if let Some(flight) = self.passage.flight() {
             flight.close(Ending::UpstreamFailed);
+        }
+    }
+
+    /// Text that may go goes down before the error that follows it.
+    fn what_waits_is_said(&mut self) {
+        if !self.outbox.is_empty() {
+            self.journal.speaks(false);
         }
     }
 
