@@ -48,12 +48,66 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
+    /// Make, list and withdraw keys of clients (auth.mode = "keys")
+    Keys {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
     /// Look at a configuration
     Config {
         /// What to do with it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// What to do with the keys of clients.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key and print it, this once
+    #[command(
+        long_about = "Make a key and print it. The file keeps a salted hash only, so this is the one \
+        time that the key is shown. A running proxy takes it within a few seconds."
+    )]
+    Add(NewKey),
+    /// List the keys of a file: ids, names, what they may do, and until when
+    List {
+        /// The keys file
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Withdraw a key
+    Remove {
+        /// The keys file
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Its id: what stands between `tt_` and the next `_`
+        id: String,
+    },
+}
+
+/// A key to make.
+#[derive(Args, Debug)]
+pub struct NewKey {
+    /// The keys file; made when it is not there
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Whom it proves. Two keys may bear one name, so that they can be exchanged
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+    /// The tenant within which the name counts
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// A model that it may ask; may be repeated [default: any]
+    #[arg(long = "model", value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// A tool that may be proposed to it; may be repeated [default: any that the configuration allows]
+    #[arg(long = "tool", value_name = "TOOL")]
+    pub tools: Vec<String>,
+    /// Its end: a time from now (`90d`), or a point in time (`2027-06-30T00:00:00Z`) [default: none]
+    #[arg(long, value_name = "WHEN")]
+    pub expires: Option<String>,
 }
 
 /// What to do with a configuration.
@@ -163,6 +217,12 @@ mod tests {
         let upstream = parse("tigertally scripted-upstream --listen 127.0.0.1:0 --script s.json");
         let Command::ScriptedUpstream { listen, script } = upstream else { panic!("upstream") };
         assert_eq!((listen.port(), script), (0, Some("s.json".into())));
+        let line =
+            "tigertally keys add --file k --name n --model a --model b --tool t --expires 9d";
+        let Command::Keys { command: KeysCommand::Add(new) } = parse(line) else { panic!("keys") };
+        assert_eq!((new.models.len(), new.tools.len(), new.tenant), (2, 1, None));
+        let remove = parse("tigertally keys remove --file k 3kQx");
+        assert!(matches!(remove, Command::Keys { command: KeysCommand::Remove { .. } }));
         let check = parse("tigertally config check f.toml");
         let Command::Config { command: ConfigCommand::Check { file } } = check else {
             panic!("check")

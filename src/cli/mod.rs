@@ -5,6 +5,7 @@
 pub mod args;
 pub mod config_check;
 pub mod demo;
+pub mod keys;
 pub mod scripted_upstream;
 pub mod serve;
 
@@ -35,6 +36,7 @@ pub fn main() -> ExitCode {
         }
         Command::Demo { keep } => demo::run(keep),
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
+        Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),
     }
 }

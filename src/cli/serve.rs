@@ -56,6 +56,8 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     let open = open_routes(&policy);
     let profile = policy.profile.as_str();
     let insecure = policy.insecure;
+    let scheme = if policy.tls.is_some() { "https" } else { "http" };
+    let auth = policy.auth.mode();
     let store = policy.store.to_string();
     let mut watch = Watch::new(&policy.files);
     let running = start(policy).await?;
@@ -63,6 +65,8 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         listen = %running.client_addr,
+        scheme,
+        auth,
         admin = %running.admin_addr,
         upstream,
         profile,

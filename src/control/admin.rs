@@ -8,6 +8,7 @@ use super::writes;
 use crate::policy;
 use crate::proxy::Gateway;
 use crate::proxy::exchange;
+use crate::proxy::identity::Principal;
 use crate::proxy::pool::UpBody;
 use crate::telemetry::StoreOp;
 use axum::Router;
@@ -102,14 +103,28 @@ pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
         .with_state(admin)
 }
 
-async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Response<Body> {
+async fn check(State(admin): State<Admin>, mut request: Request, next: Next) -> Response<Body> {
     match admin.token.allows(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let concerned = concerned(request.headers());
+            request.extensions_mut().insert(concerned);
+            next.run(request).await
+        }
         Err(status) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = status;
             response
         }
+    }
+}
+
+/// Whose conversation an operator means: the principal of these two headers, or else `anonymous`.
+fn concerned(headers: &HeaderMap) -> Principal {
+    let text =
+        |name: &str| headers.get(name).and_then(|it| std::str::from_utf8(it.as_bytes()).ok());
+    match text("x-tigertally-principal") {
+        Some(name) => Principal::named(name, text("x-tigertally-tenant")),
+        None => Principal::anonymous(),
     }
 }
 
@@ -128,9 +143,11 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
     let gateway = &admin.gateway;
     let store = gateway.measured(StoreOp::Ready, gateway.store().ready()).await.is_ok();
     let upstream = admin.upstream_answers().await;
-    let ready = store && upstream && !draining;
+    let identity = admin.gateway.settings().doorkeeper.is_ready();
+    let ready = store && upstream && identity && !draining;
     let body = json!({
-        "ready": ready, "store": store, "upstream": upstream, "draining": draining,
+        "ready": ready, "store": store, "upstream": upstream, "identity": identity,
+        "draining": draining,
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     exchange::json(status, body.to_string())
@@ -204,5 +221,18 @@ mod tests {
         assert_eq!(asked(&token, "guard.example", None, None), 401);
         assert_eq!(asked(&token, "guard.example", None, Some("wrong")), 401);
         assert_eq!(asked(&token, "guard.example", None, Some("secret")), 200);
+    }
+
+    #[test]
+    fn an_operator_names_the_principal_whose_conversation_is_meant() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(concerned(&headers), Principal::anonymous());
+        headers.insert("x-tigertally-tenant", HeaderValue::from_static("t"));
+        assert_eq!(concerned(&headers), Principal::anonymous());
+        headers
+            .insert("x-tigertally-principal", HeaderValue::from_bytes("süß".as_bytes()).unwrap());
+        assert_eq!(concerned(&headers), Principal::named("süß", Some("t")));
+        headers.remove("x-tigertally-tenant");
+        assert_eq!(concerned(&headers), Principal::named("süß", None));
     }
 }

@@ -1,12 +1,14 @@
 //! Before a tool runs: an application asks whether the call is still open, current and in time.
 
 use super::body::{self, Whole};
-use super::moment;
 use super::question::{Asked, Named, Question, answer, named, refused, unexpected};
 use crate::ledger::event::{Event, Outcome, Start};
 use crate::proxy::Gateway;
+use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::telemetry::Route;
+use crate::wire::moment;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use http::Response;
@@ -27,6 +29,7 @@ struct StartBody {
 /// the tool must not run. Each yes is an attempt of its own.
 pub(super) async fn start(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<(String, String)>,
     request: Request,
 ) -> Response<Body> {
@@ -36,13 +39,13 @@ pub(super) async fn start(
         let (id, call) = named(path)?;
         let body: StartBody = body::need_json(request, &settings.policy).await?;
         let generation = body::generation(body.generation)?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let event = Start { exchange: journal.exchange(), generation, id: call.into() };
         match question.apply(Event::Start(event)).await? {
             Outcome::Started { attempt, deadline, operation, .. } => {
                 let mut told = json!({
                     "attempt": attempt,
-                    "deadline_at": deadline.map(moment::rfc3339),
+                    "deadline_at": deadline.map(|at| moment::rfc3339(at.0)),
                 });
                 if let Some(write) = operation {
                     told["operation_key"] = question.operation_key(&write).to_string().into();

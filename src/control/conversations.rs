@@ -6,15 +6,16 @@ use super::question::{Asked, Named, Question, answer, named, refused, unexpected
 use super::{calls, openapi, record, writes};
 use crate::ledger::event::{Advance, Decide, Event, ExchangeId, Outcome};
 use crate::proxy::Gateway;
+use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::proxy::question::Content;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::router::Target;
 use crate::telemetry::Route;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use http::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -44,6 +45,7 @@ struct AdvanceBody {
 
 async fn advance(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -55,7 +57,7 @@ async fn advance(
         let body: AdvanceBody =
             body::read_json(request, &settings.policy).await?.unwrap_or_default();
         let generation = body.generation.map(body::generation).transpose()?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let event = Advance {
             exchange: journal.exchange(),
             generation,
@@ -90,6 +92,7 @@ struct ResultBody {
 
 async fn decide(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -101,7 +104,7 @@ async fn decide(
         let body: ResultBody = body::need_json(request, &settings.policy).await?;
         let generation = body::generation(body.generation)?;
         check_content(&body.content)?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
         match question.apply(Event::Decide(event)).await? {
             Outcome::Accepted { .. } => Ok((
@@ -178,6 +181,7 @@ async fn told(
 
 async fn read(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -185,7 +189,7 @@ async fn read(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let id = named(path)?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let known = question.conversation().await?;
         Ok((record::of(&id, known.as_ref(), |write| question.operation_key(write)), None))
     }
@@ -195,6 +199,7 @@ async fn read(
 
 async fn forget(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<String>,
     request: Request,
 ) -> Response<Body> {
@@ -202,7 +207,7 @@ async fn forget(
     let mut journal = Journal::open(&gateway, Route::Control, request.headers());
     let asked: Asked = async {
         let id = named(path)?;
-        let removed = Question::new(&gateway, &settings.policy, &id)?.forget().await?;
+        let removed = Question::new(&gateway, &settings.policy, &principal, &id)?.forget().await?;
         Ok((json!({ "conversation": id, "forgotten": removed }), None))
     }
     .await;

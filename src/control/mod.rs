@@ -7,7 +7,6 @@ pub mod admin;
 mod body;
 mod calls;
 pub mod conversations;
-mod moment;
 mod openapi;
 mod question;
 mod record;

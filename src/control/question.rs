@@ -15,7 +15,7 @@ use crate::proxy::operation;
 use crate::proxy::question::{conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
 use crate::store::{ConversationKey, StoreError};
-use crate::telemetry::{ExchangeOutcome, FaultVerdict, StoreOp};
+use crate::telemetry::{ExchangeOutcome, FaultVerdict};
 use axum::body::Body;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -36,10 +36,11 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// About the conversation that the client calls `id`.
+    /// About the conversation that the principal calls `id`.
     pub(super) fn new(
         gateway: &'a Gateway,
         policy: &'a Policy,
+        principal: &Principal,
         id: &str,
     ) -> Result<Self, Box<Refusal>> {
         if !is_conversation_id(id) {
@@ -51,7 +52,7 @@ impl<'a> Question<'a> {
         if gateway.is_draining() {
             return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
         }
-        let key = conversation_key(gateway.store().digest_key(), &Principal::anonymous(), id);
+        let key = conversation_key(gateway.store().digest_key(), principal, id);
         Ok(Question { gateway, policy, key })
     }
 
@@ -66,14 +67,12 @@ impl<'a> Question<'a> {
 
     /// The conversation as last committed.
     pub(super) async fn conversation(&self) -> Result<Option<Conversation>, Box<Refusal>> {
-        let read = self.gateway.store().read(&self.key);
-        self.gateway.measured(StoreOp::Read, read).await.map_err(failed)
+        self.gateway.read(&self.key).await.map_err(failed)
     }
 
     /// Whether there was one to forget.
     pub(super) async fn forget(&self) -> Result<bool, Box<Refusal>> {
-        let removal = self.gateway.store().remove(&self.key);
-        self.gateway.measured(StoreOp::Remove, removal).await.map_err(failed)
+        self.gateway.remove(&self.key).await.map_err(failed)
     }
 
     pub(super) fn digest_key(&self) -> &DigestKey {

@@ -1,12 +1,12 @@
 //! The record of a conversation as the control API tells it: ids, states and times, no contents.
 
-use super::moment::rfc3339;
 use crate::ledger::Conversation;
 use crate::ledger::calls::{Call, CallState, Written};
 use crate::ledger::digest::Digest;
 use crate::ledger::event::Operation;
 use crate::ledger::exchanges::{FlightState, Kind};
 use crate::ledger::lanes::LaneKey;
+use crate::wire::moment;
 use serde_json::{Value, json};
 
 /// The record of the conversation that the client calls `id`; of none, an empty one. `key` makes a write's
@@ -29,7 +29,7 @@ pub(super) fn of(
                 "lane": lane.number,
                 "by_header": lane.key == LaneKey::Header,
                 "generation": lane.task.generation,
-                "started_at": rfc3339(lane.task.started),
+                "started_at": moment::rfc3339(lane.task.started.0),
                 "model_calls": lane.task.model_calls,
                 "tool_calls": lane.task.tool_calls,
                 "outcome": lane.task.ended.map(|outcome| outcome.as_str()),
@@ -97,9 +97,9 @@ fn calls(conversation: &Conversation, key: &impl Fn(&Operation) -> Digest) -> Ve
                 "operation_key": operation.map(|key| key.to_string()),
                 "outcome_unknown": call.unknown_write(),
                 "outcome": call.written.map(outcome),
-                "registered_at": rfc3339(call.registered),
-                "deadline_at": call.deadline.map(rfc3339),
-                "ended_at": call.ended.map(rfc3339),
+                "registered_at": moment::rfc3339(call.registered.0),
+                "deadline_at": call.deadline.map(|at| moment::rfc3339(at.0)),
+                "ended_at": call.ended.map(|at| moment::rfc3339(at.0)),
             })
         })
         .collect()

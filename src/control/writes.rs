@@ -6,9 +6,11 @@ use super::question::{Asked, Named, Question, answer, named, refused, unexpected
 use crate::ledger::event::{Event, Outcome, Resolve};
 use crate::ledger::writes;
 use crate::proxy::Gateway;
+use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::proxy::refusal::Refusal;
 use crate::telemetry::Route;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use http::Response;
@@ -37,6 +39,7 @@ enum Said {
 /// no such write, `conflict` when its outcome is known and another one.
 pub(super) async fn resolve(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     path: Named<(String, String)>,
     request: Request,
 ) -> Response<Body> {
@@ -45,7 +48,7 @@ pub(super) async fn resolve(
     let asked: Asked = async {
         let (id, key) = named(path)?;
         let body: ResolveBody = body::need_json(request, &settings.policy).await?;
-        let question = Question::new(&gateway, &settings.policy, &id)?;
+        let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
         let known = question.conversation().await?;
         let operation = known.and_then(|conversation| {
             let mut writes = conversation.operations().map(|(write, _)| write);

@@ -83,6 +83,8 @@ pub(super) enum Choice {
 pub struct Offer {
     pub(super) tools: Option<Arc<OfferedTools>>,
     pub(super) rules: Arc<ToolRules>,
+    /// Names that may be proposed to whoever asks; `None`: any that the rules allow.
+    pub(super) permitted: Option<Arc<HashSet<String>>>,
     pub(super) choice: Choice,
     pub(super) parallel: bool,
     n: u64,
@@ -95,6 +97,7 @@ impl Offer {
         Offer {
             tools: cache.offered(&request.tools),
             rules,
+            permitted: None,
             choice: match request.tool_choice {
                 ToolChoice::Auto => Choice::Auto,
                 ToolChoice::None => Choice::None,
@@ -104,6 +107,12 @@ impl Offer {
             parallel: request.parallel_tool_calls != Some(false),
             n: request.n,
         }
+    }
+
+    /// The same, where only these tools may be proposed, whatever else is allowed.
+    #[must_use]
+    pub fn permitting(self, permitted: Option<Arc<HashSet<String>>>) -> Self {
+        Offer { permitted, ..self }
     }
 
     /// How many choices were asked for.

@@ -5,6 +5,7 @@
 //! name is valid, every file it names was read. What is wrong stops the start with all [`Problems`] at
 //! once, and a key whose feature is not built is refused: nobody shall believe in a guard that is not there.
 
+pub mod auth;
 mod ports;
 mod problem;
 mod profile;
@@ -17,14 +18,18 @@ mod show;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 mod tools;
 mod units;
 mod upstream;
 mod watch;
 
+pub use auth::Auth;
 pub use problem::{Origin, Problem, Problems};
 pub use profile::Profile;
 pub use resolve::{FlagOverrides, Sources, load, load_built_in};
+pub use tls::Tls;
+pub use units::duration;
 pub use watch::{Watch, Watched};
 
 use crate::guard::verdict;
@@ -75,6 +80,10 @@ pub struct Policy {
     pub notices: Notices,
     /// Tools: allow-list and single rules.
     pub tools: Tools,
+    /// How clients prove who they are.
+    pub auth: Auth,
+    /// TLS on the client port.
+    pub tls: Option<Tls>,
     /// Paths that are forwarded unguarded.
     pub routes_pass: Vec<String>,
     /// Which store.
@@ -265,6 +274,15 @@ pub enum LogFormat {
     Pretty,
 }
 
+impl Policy {
+    /// Whether others can reach the client port though nobody is asked who they are.
+    #[must_use]
+    pub fn is_open_to_others(&self) -> bool {
+        let asks = self.auth.asks() || self.tls.as_ref().is_some_and(Tls::wants_certificates);
+        !self.listen.ip().is_loopback() && !asks
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Policy {
@@ -284,6 +302,8 @@ impl Default for Policy {
             generation_header: HeaderName::from_static("x-generation"),
             notices: Notices::default(),
             tools: Tools::default(),
+            auth: Auth::None,
+            tls: None,
             routes_pass: Vec::new(),
             store: StoreKind::Embedded {
                 path: PathBuf::from(".tigertally"),

@@ -36,12 +36,12 @@ pub(super) fn together(
     admin: &Origin,
     findings: &Findings,
 ) {
-    if !policy.listen.ip().is_loopback() && !insecure {
+    if policy.is_open_to_others() && !insecure {
         findings.tell(
             listen,
             "listen",
             "others can reach this address, and auth.mode = \"none\" asks nobody who they are; \
-             listen on 127.0.0.1, or set insecure = true (--insecure) if the network keeps others out",
+             set auth.mode, listen on 127.0.0.1, or set insecure = true (--insecure) if the network keeps others out",
         );
     }
     if !policy.admin.listen.ip().is_loopback() && policy.admin.token.is_none() {

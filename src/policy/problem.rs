@@ -83,6 +83,11 @@ impl Problems {
         &self.files
     }
 
+    /// The only one.
+    pub(super) fn one(problem: Problem) -> Self {
+        Problems { list: vec![problem], files: Vec::new() }
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()

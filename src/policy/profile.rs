@@ -83,6 +83,9 @@ pub(super) fn settable(code: Code, action: Action) -> Result<(), &'static str> {
 fn always_refused(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::Unauthenticated => "is no rule; who may come in is set in [auth]",
+        Code::ModelNotAllowed => {
+            "is no rule; which models a principal may ask is said with its key or claims"
+        }
         Code::RouteClosed => "is no rule; open single paths with routes.pass",
         Code::BodyTooLarge => "is no rule; the bound is limits.body_bytes",
         Code::ConversationInvalid => {
@@ -94,6 +97,7 @@ fn always_refused(code: Code) -> Option<&'static str> {
         Code::UpstreamUnreachable
         | Code::UpstreamInvalid
         | Code::StoreUnavailable
+        | Code::IdentityUnavailable
         | Code::Overloaded
         | Code::Draining
         | Code::UpstreamTimeout => "is a failure, not a rule; there is nothing to let through",
@@ -107,7 +111,9 @@ mod tests {
     use crate::ledger;
 
     /// Enforced whatever the profile.
-    const ALWAYS: [Code; 11] = [
+    const ALWAYS: [Code; 13] = [
+        Code::ModelNotAllowed,
+        Code::IdentityUnavailable,
         Code::Unauthenticated,
         Code::RouteClosed,
         Code::BodyTooLarge,

@@ -24,9 +24,23 @@ impl Policy {
         keep("conversation.max_per_principal", &old, new, &mut kept);
         keep("store", &running.store, &mut self.store, &mut kept);
         keep("telemetry.log_format", &running.log_format, &mut self.log_format, &mut kept);
-        // It belongs to `listen`.
-        self.insecure = running.insecure;
+        self.keep_doors(running, &mut kept);
         kept
+    }
+
+    /// A port that spoke TLS goes on to, and one that others can reach does not stop asking who they are.
+    fn keep_doors(&mut self, running: &Policy, kept: &mut Vec<&'static str>) {
+        if running.tls.is_some() != self.tls.is_some() {
+            self.tls.clone_from(&running.tls);
+            kept.push("tls");
+        }
+        // What others may reach belongs to `listen`, which stays.
+        self.insecure = running.insecure;
+        if self.is_open_to_others() && !running.is_open_to_others() {
+            self.auth.clone_from(&running.auth);
+            self.tls.clone_from(&running.tls);
+            kept.push("auth.mode");
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use super::problem::{Origin, Problem, Problems};
 use super::raw::Value;
 use super::section::{Findings, Found, Section, count, flag, size, span, text, time, words};
 use super::watch::Watched;
-use super::{Limits, LogFormat, Notices, Policy, ports, raw, rules, store, tools, upstream};
+use super::{
+    Limits, LogFormat, Notices, Policy, Tls, auth, ports, raw, rules, store, tls, tools, upstream,
+};
 use crate::ledger;
 use crate::ledger::event::Millis;
 use crate::ledger::rules::AtEnd;
@@ -154,12 +156,13 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     let header = generation(root.section("generation"), &mut policy, &mut ledger, findings);
     notices(root.section("notices"), &mut policy.notices, findings);
     policy.tools = tools::resolve(root.section("tools"), findings);
-    insecure |= auth(root.section("auth"), findings);
+    policy.tls = tls::resolve(root.section("tls"), findings);
+    let certificates = policy.tls.as_ref().is_some_and(Tls::wants_certificates);
+    let auth = auth::resolve(root.section("auth"), certificates, findings);
+    insecure |= auth.insecure;
+    policy.auth = auth.auth;
     (policy.store, policy.store_on_error) = store::resolve(root.section("store"), env, findings);
     telemetry(root.section("telemetry"), &mut policy.log_format);
-    let mut section = root.section("tls");
-    section.unavailable(&["cert_file", "key_file", "client_ca_file"]);
-    section.finish();
     policy.routes_pass = ports::routes(root.section("routes"), findings);
     root.finish();
 
@@ -169,7 +172,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
         ledger.actions = policy.rules.clone();
     }
     policy.ledger = Arc::new(ledger);
-    policy.insecure = insecure && !policy.listen.ip().is_loopback();
+    policy.insecure = insecure && policy.is_open_to_others();
     ports::together(&policy, insecure, &listen, &admin, findings);
     for header in headers.iter().filter(|header| header.value == policy.generation_header.as_str())
     {
@@ -232,7 +235,7 @@ fn conversation(
 }
 
 /// A header that a client may set freely.
-fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
+pub(super) fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
     let Ok(header) = HeaderName::from_bytes(found.value.as_bytes()) else {
         let message = format!(
             "\"{}\" is no header name; write letters, digits and dashes, such as \"x-session\"",
@@ -320,44 +323,6 @@ fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings)
         notices.also.push(text.value);
     }
     section.finish();
-}
-
-/// Only `none` is built. Whether the operator takes on him what that means.
-fn auth(mut section: Section<'_>, findings: &Findings) -> bool {
-    if let Some(mode) = section.found("mode", text) {
-        one_built(&mode, &mode.value, "none", &["keys", "jwt", "header"], findings);
-    }
-    section.unavailable(&[
-        "keys_file",
-        "jwks_url",
-        "public_key_file",
-        "issuer",
-        "audience",
-        "principal_claim",
-        "header",
-        "trusted_peers",
-    ]);
-    let insecure = section.read("insecure", flag).unwrap_or(false);
-    section.finish();
-    insecure
-}
-
-/// A choice of which this version has built one only.
-fn one_built(
-    found: &Found<String>,
-    value: &str,
-    built: &str,
-    planned: &[&str],
-    findings: &Findings,
-) {
-    let message = if value == built {
-        return;
-    } else if planned.contains(&value) {
-        format!("\"{value}\" is not available in this version; only \"{built}\" is")
-    } else {
-        format!("is unknown; only \"{built}\" is available in this version")
-    };
-    findings.tell(&found.origin, &found.key, message);
 }
 
 fn telemetry(mut section: Section<'_>, log_format: &mut LogFormat) {

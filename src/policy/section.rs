@@ -65,6 +65,8 @@ pub(super) struct Found<T> {
 pub(super) struct Section<'f> {
     path: String,
     entries: Table,
+    /// Where the section begins.
+    origin: Origin,
     known: Vec<&'static str>,
     findings: &'f Findings,
 }
@@ -72,7 +74,13 @@ pub(super) struct Section<'f> {
 impl<'f> Section<'f> {
     /// The whole tree.
     pub(super) fn root(entries: Table, findings: &'f Findings) -> Self {
-        Section { path: String::new(), entries, known: Vec::new(), findings }
+        Section {
+            path: String::new(),
+            entries,
+            origin: Origin::Default,
+            known: Vec::new(),
+            findings,
+        }
     }
 
     /// A section within; empty when it is not set.
@@ -91,6 +99,7 @@ impl<'f> Section<'f> {
 
     fn inner(&self, key: &str, entry: Option<Located>) -> Section<'f> {
         let path = self.full(key);
+        let origin = entry.as_ref().map_or(Origin::Default, |entry| entry.origin.clone());
         let entries = match entry {
             None => Table::new(),
             Some(Located { value: Value::Table(table), .. }) => table,
@@ -100,7 +109,7 @@ impl<'f> Section<'f> {
                 Table::new()
             }
         };
-        Section { path, entries, known: Vec::new(), findings: self.findings }
+        Section { path, entries, origin, known: Vec::new(), findings: self.findings }
     }
 
     /// All entries that have not been asked for, each a text that should be one of a few words.
@@ -183,6 +192,33 @@ impl<'f> Section<'f> {
             self.findings.tell(origin, &self.full(key), message);
         }
         self.list(key)
+    }
+
+    /// The tables of a list of tables, each with its place.
+    pub(super) fn tables(&mut self, key: &'static str) -> Vec<(Origin, Section<'f>)> {
+        let Some(entry) = self.take(key) else { return Vec::new() };
+        let Value::List(items) = entry.value else {
+            let message = format!("must be a list of tables, not {}", entry.value.kind());
+            self.findings.tell(&entry.origin, &self.full(key), message);
+            return Vec::new();
+        };
+        items.into_iter().map(|item| (item.origin.clone(), self.inner(key, Some(item)))).collect()
+    }
+
+    /// Tells of each of these keys that is not set. Call it before they are asked for.
+    pub(super) fn require(&self, keys: &[&'static str]) {
+        for key in keys.iter().filter(|key| !self.entries.contains_key(**key)) {
+            self.findings.tell(&self.origin, &self.full(key), "is missing");
+        }
+    }
+
+    /// Keys that make no sense here: told when set, with the reason.
+    pub(super) fn belongs_to(&mut self, keys: &[&'static str], reason: &str) {
+        for key in keys {
+            if let Some(entry) = self.take(key) {
+                self.findings.tell(&entry.origin, &self.full(key), reason);
+            }
+        }
     }
 
     /// Keys whose feature is not built: told when set, so that nobody believes they work.

@@ -1,8 +1,9 @@
 //! The resolved configuration as text: TOML that reads back to the same policy, but for secrets and
 //! schemas, which are told as set and never shown.
 
+use super::auth::jwt::{Jwt, KeySource, algorithm_name};
 use super::units::{show_duration, show_size};
-use super::{LogFormat, OnError, Policy, StoreKind, Tool, UpstreamKind};
+use super::{Auth, LogFormat, OnError, Policy, StoreKind, Tool, UpstreamKind};
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Millis;
@@ -156,8 +157,15 @@ impl Page {
     }
 
     fn surroundings(&mut self, policy: &Policy) {
-        self.section("auth");
-        self.text("mode", "none");
+        self.auth(&policy.auth);
+        if let Some(tls) = &policy.tls {
+            self.section("tls");
+            self.text("cert_file", &tls.cert_file.to_string_lossy());
+            self.text("key_file", &tls.key_file.to_string_lossy());
+            if let Some(file) = &tls.client_ca_file {
+                self.text("client_ca_file", &file.to_string_lossy());
+            }
+        }
         self.section("store");
         match &policy.store {
             StoreKind::Memory => self.text("kind", "memory"),
@@ -190,6 +198,58 @@ impl Page {
         }
         self.section("routes");
         self.list("pass", policy.routes_pass.iter().map(String::as_str));
+    }
+}
+
+impl Page {
+    fn auth(&mut self, auth: &Auth) {
+        self.section("auth");
+        self.text("mode", auth.mode());
+        match auth {
+            Auth::None | Auth::Certificate => {}
+            Auth::Keys { file, ring } => {
+                self.text("keys_file", &file.to_string_lossy());
+                self.line(format_args!("# {} keys", ring.iter().count()));
+            }
+            Auth::Jwt(jwt) => self.jwt(jwt),
+            Auth::Header(trusted) => {
+                self.text("header", trusted.header.as_str());
+                if let Some(header) = &trusted.tenant_header {
+                    self.text("tenant_header", header.as_str());
+                }
+                let peers: Vec<String> =
+                    trusted.trusted_peers.iter().map(ToString::to_string).collect();
+                self.list("trusted_peers", peers.iter().map(String::as_str));
+            }
+        }
+    }
+
+    fn jwt(&mut self, jwt: &Jwt) {
+        match &jwt.keys {
+            KeySource::Url { url, authorities, refresh, timeout } => {
+                self.text("jwks_url", &url.to_string());
+                if let Some(authorities) = authorities {
+                    self.text("jwks_ca_file", &authorities.file.to_string_lossy());
+                }
+                self.time("jwks_refresh", *refresh);
+                self.time("jwks_timeout", *timeout);
+            }
+            KeySource::File { file, .. } => self.text("public_key_file", &file.to_string_lossy()),
+        }
+        self.text("issuer", &jwt.issuer);
+        self.list("audience", jwt.audience.iter().map(String::as_str));
+        self.list("algorithms", jwt.algorithms.iter().map(|it| algorithm_name(*it)));
+        self.time("clock_skew", jwt.clock_skew);
+        self.text("principal_claim", &jwt.claims.principal);
+        for (key, claim) in [
+            ("tenant_claim", &jwt.claims.tenant),
+            ("models_claim", &jwt.claims.models),
+            ("tools_claim", &jwt.claims.tools),
+        ] {
+            if let Some(claim) = claim {
+                self.text(key, claim);
+            }
+        }
     }
 }
 

@@ -114,7 +114,7 @@ const PROBLEMS: &[(&str, &str)] = &[
     ),
     (
         "listen = \"0.0.0.0:8090\"",
-        "t.toml:1: listen: others can reach this address, and auth.mode = \"none\" asks nobody who they are; listen on 127.0.0.1, or set insecure = true (--insecure) if the network keeps others out",
+        "t.toml:1: listen: others can reach this address, and auth.mode = \"none\" asks nobody who they are; set auth.mode, listen on 127.0.0.1, or set insecure = true (--insecure) if the network keeps others out",
     ),
     (
         "[admin]\nlisten = \"0.0.0.0:1\"",
@@ -291,18 +291,6 @@ const PROBLEMS: &[(&str, &str)] = &[
         "t.toml:2: store.durability: must be one of \"process\", \"machine\", not \"disk\"",
     ),
     ("[store]\nkind = \"memory:x\"", "t.toml:2: store.kind: takes nothing behind \"memory:\""),
-    (
-        "[auth]\nmode = \"keys\"",
-        "t.toml:2: auth.mode: \"keys\" is not available in this version; only \"none\" is",
-    ),
-    (
-        "[auth]\nkeys_file = \"x\"",
-        "t.toml:2: auth.keys_file: not available in this version; remove it",
-    ),
-    (
-        "[tls]\ncert_file = \"x\"",
-        "t.toml:2: tls.cert_file: not available in this version; remove it",
-    ),
     (
         "[telemetry]\notlp_endpoint = \"x\"",
         "t.toml:2: telemetry.otlp_endpoint: not available in this version; remove it",
@@ -716,6 +704,8 @@ fn the_example_names_every_key_with_its_default() {
         "token_file",
         "api_key_file",
         "key_file",
+        "cert_file",
+        "client_ca_file",
         "schema",
         "model_calls",
         "tool_calls",
@@ -731,6 +721,12 @@ fn the_example_names_every_key_with_its_default() {
             live.push('\n');
             continue;
         };
+        // What a mode needs goes with that mode only.
+        if live.rsplit("\n[").next().is_some_and(|section| section.starts_with("auth]"))
+            && !setting.starts_with("mode = ")
+        {
+            continue;
+        }
         let default_note = setting.split_once("# default: ").map(|(_, value)| value.trim());
         if setting.starts_with('[') || example.iter().any(|key| setting.starts_with(key)) {
             continue;

@@ -26,7 +26,7 @@ const LONGEST: u64 = 100 * 366 * 86_400_000;
 ///
 /// # Errors
 /// What is wrong and what to write instead.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no time; write it with a unit, such as \"30s\"");
     let mut millis = 0_u64;
     let mut rest = text.trim();

@@ -5,9 +5,10 @@
 use super::gateway::Gateway;
 use super::gateway::Settings;
 use super::headers::Standing;
+use super::identity::Principal;
 use super::question;
 use super::refusal::{Refusal, plain_fault};
-use crate::guard::fault::{Code, Fault};
+use crate::guard::fault::{Code, Fault, shown};
 use crate::guard::offer::Offer;
 use crate::guard::pairing;
 use crate::guard::verdict::Action;
@@ -52,6 +53,7 @@ pub(super) fn clear(
     gateway: &Gateway,
     settings: &Settings,
     standing: &Standing,
+    principal: &Principal,
     exchange: ExchangeId,
     body: Bytes,
 ) -> Clearance {
@@ -61,12 +63,19 @@ pub(super) fn clear(
         Err(fault) => {
             let fault = body_fault(&fault);
             return match rules.action(Code::BodyInvalid) {
+                // What cannot be read may ask for anything.
+                _ if principal.is_restricted() => {
+                    Clearance::Refused(Box::new(Refusal::of_request(vec![fault])))
+                }
                 Action::Refuse => Clearance::Refused(Box::new(Refusal::of_request(vec![fault]))),
                 Action::Note => Clearance::Opaque(vec![fault]),
                 Action::Off => Clearance::Opaque(Vec::new()),
             };
         }
     };
+    if let Some(refusal) = model_refused(principal, &request) {
+        return Clearance::Refused(Box::new(refusal));
+    }
     let mut pairing = pairing::judge(&request);
     let faults = std::mem::take(&mut pairing.faults);
     let would_refuse = would_refuse(settings, &faults);
@@ -80,7 +89,8 @@ pub(super) fn clear(
         .conversation
         .is_some()
         .then(|| question::event(gateway, settings, standing, exchange, &request, &pairing));
-    let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas);
+    let offer = Offer::of(&request, settings.tool_rules.clone(), &gateway.schemas)
+        .permitting(principal.tools().cloned());
     Clearance::Cleared(Box::new(Cleared {
         splice_at: request.splice_at,
         rid: request.rid,
@@ -92,6 +102,23 @@ pub(super) fn clear(
         _proof: (),
         body: body.clone(),
     }))
+}
+
+/// Whether the principal may ask for that model. One that is not named is the server's own choice, and so
+/// none that was allowed.
+fn model_refused(principal: &Principal, request: &ChatRequest<'_>) -> Option<Refusal> {
+    let allowed = principal.models()?;
+    let model = request.model.text().map(|text| text.decode());
+    if model.as_deref().is_some_and(|model| allowed.contains(model)) {
+        return None;
+    }
+    let message = match model {
+        Some(model) => format!("This principal may not use the model `{}`.", shown(&model)),
+        None => {
+            "This principal may use certain models only, and the request names none.".to_owned()
+        }
+    };
+    Some(Refusal::at(Code::ModelNotAllowed, "model", message))
 }
 
 /// What enforcing would refuse of these faults, where the operator only watches.

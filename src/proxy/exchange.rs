@@ -7,10 +7,11 @@ use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};
 use super::body;
 use super::clearance::{self, Clearance, Cleared};
+use super::entrance::{check_unread, prove};
 use super::forward;
 use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
-use super::identity::Principal;
+use super::identity::{Peer, Principal};
 use super::journal::Journal;
 use super::pool::UpBody;
 use super::refusal::Refusal;
@@ -32,13 +33,17 @@ use std::sync::Arc;
 const LARGE_BODY: usize = 256 << 10;
 
 /// Serves the guarded route.
-pub(crate) async fn guarded(gateway: Arc<Gateway>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn guarded(
+    gateway: Arc<Gateway>,
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
     let ran = tokio::select! {
         biased;
-        ran = run(&gateway, &settings, &mut journal, parts, body) => ran,
+        ran = run(&gateway, &settings, &mut journal, parts, body, &peer) => ran,
         // What was under way is ended by its guards.
         () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
     };
@@ -53,11 +58,16 @@ pub(crate) async fn unguarded(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     route: Route,
+    peer: Arc<Peer>,
 ) -> Response<Body> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, route, &parts.headers);
-    let begun = match take_place(&gateway, &mut journal) {
+    let opened = prove(&settings, &mut journal, &parts.headers, &peer)
+        .await
+        .and_then(|principal| check_unread(&principal, route))
+        .and_then(|()| take_place(&gateway, &mut journal));
+    let begun = match opened {
         Ok(()) => forward::pass(&gateway, &settings, parts, UpBody::Streamed(body)),
         Err(refusal) => {
             body::discard(body).await;
@@ -197,8 +207,15 @@ async fn run(
     journal: &mut Journal,
     parts: Parts,
     body: Incoming,
+    peer: &Peer,
 ) -> Result<Going, Box<Refusal>> {
-    let principal = Principal::anonymous();
+    let principal = match prove(settings, journal, &parts.headers, peer).await {
+        Ok(principal) => principal,
+        Err(refusal) => {
+            body::discard(body).await;
+            return Err(refusal);
+        }
+    };
     let checked = take_place(gateway, journal)
         .and_then(|()| body::check_media(&parts.headers))
         .and_then(|()| Standing::read(&parts.headers, &settings.policy));
@@ -212,7 +229,8 @@ async fn run(
     journal.stands(&standing);
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
-    let mut cleared = match clear(gateway, settings, &standing, journal.exchange(), &body).await {
+    let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);
+    let mut cleared = match clearance.await {
         Clearance::Cleared(cleared) => cleared,
         Clearance::Refused(refusal) => return Err(refusal),
         Clearance::Opaque(notes) => {
@@ -234,17 +252,18 @@ async fn clear(
     gateway: &Arc<Gateway>,
     settings: &Arc<Settings>,
     standing: &Standing,
+    principal: &Principal,
     exchange: ExchangeId,
     body: &Bytes,
 ) -> Clearance {
     if body.len() < LARGE_BODY {
-        return clearance::clear(gateway, settings, standing, exchange, body.clone());
+        return clearance::clear(gateway, settings, standing, principal, exchange, body.clone());
     }
     let (judge, settings) = (Arc::clone(gateway), Arc::clone(settings));
-    let (standing, body) = (standing.clone(), body.clone());
-    let judging = gateway
-        .tasks
-        .spawn_blocking(move || clearance::clear(&judge, &settings, &standing, exchange, body));
+    let (standing, principal, body) = (standing.clone(), principal.clone(), body.clone());
+    let judging = gateway.tasks.spawn_blocking(move || {
+        clearance::clear(&judge, &settings, &standing, &principal, exchange, body)
+    });
     judging.await.unwrap_or_else(|_| {
         let message = "This proxy is shutting down.";
         Clearance::Refused(Box::new(Refusal::plain(Code::Draining, message)))

@@ -79,7 +79,11 @@ fn send(
     *request.method_mut() = if parts.method == Method::HEAD { Method::HEAD } else { parts.method };
     *request.uri_mut() = uri;
     *request.headers_mut() = parts.headers;
-    headers::make_upward(request.headers_mut(), settings.authorization.as_ref());
+    headers::make_upward(
+        request.headers_mut(),
+        settings.authorization.as_ref(),
+        &settings.kept_back,
+    );
     Ok(Upcall::start(
         &gateway.client,
         request,

@@ -5,11 +5,14 @@
 //! that no rule changes between its request and its answer.
 
 use super::abort::{self, Aborter};
+use super::arrears::Arrears;
 use super::flights::Flights;
+use super::identity::{self, Doorkeeper, KeySets};
 use super::pool::{self, HttpClient};
 use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
+use crate::ledger::Conversation;
 use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
@@ -17,7 +20,7 @@ use crate::store::{ConversationKey, Store, StoreError};
 use crate::telemetry::{Metrics, StoreOp};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -42,14 +45,18 @@ pub struct Settings {
     pub closings: HashSet<String>,
     /// `authorization` for the upstream, when we hold its key.
     pub authorization: Option<HeaderValue>,
+    /// Clients' headers that never go up.
+    pub(crate) kept_back: Vec<HeaderName>,
+    /// Asks clients who they are.
+    pub(crate) doorkeeper: Doorkeeper,
 }
 
 impl Settings {
-    /// Derives them.
+    /// Derives them. `sets` keeps fetched key sets from one configuration to the next.
     ///
     /// # Errors
     /// When the upstream's key cannot stand in a header.
-    pub fn new(policy: Policy) -> Result<Self, StartError> {
+    pub(crate) fn new(policy: Policy, sets: &KeySets) -> Result<Self, StartError> {
         let notices = &policy.notices;
         let closings = [notices.timeout.clone(), notices.superseded.clone()]
             .into_iter()
@@ -65,7 +72,12 @@ impl Settings {
             }
         };
         let tool_rules = Arc::new(tool_rules(&policy).map_err(StartError::Tools)?);
-        Ok(Settings { policy, tool_rules, closings, authorization })
+        let doorkeeper = Doorkeeper::new(&policy.auth, sets);
+        let mut kept_back = doorkeeper.keeps_back();
+        if authorization.is_some() {
+            kept_back.extend(identity::credentials());
+        }
+        Ok(Settings { policy, tool_rules, closings, authorization, kept_back, doorkeeper })
     }
 
     /// How long the upstream may take.
@@ -143,9 +155,11 @@ pub enum StartError {
 /// One running proxy.
 pub struct Gateway {
     pub(crate) settings: ArcSwap<Settings>,
+    key_sets: KeySets,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) flights: Arc<Flights>,
+    arrears: Arrears,
     pub(crate) replica: Replica,
     pub(crate) client: HttpClient,
     pub(crate) aborter: Arc<Aborter>,
@@ -172,9 +186,10 @@ impl Gateway {
         flights: Arc<Flights>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
-        let settings = Settings::new(policy)?;
         let runtime = Handle::current();
         let tasks = TaskTracker::new();
+        let key_sets = KeySets::new(tasks.clone(), runtime.clone());
+        let settings = Settings::new(policy, &key_sets)?;
         let client = pool::client(settings.policy.upstream.connect_timeout);
         let aborter = Arc::new(Aborter::new(
             client.clone(),
@@ -187,9 +202,11 @@ impl Gateway {
             Arc::new(Semaphore::new(settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS)));
         Ok(Arc::new(Gateway {
             settings: ArcSwap::from_pointee(settings),
+            key_sets,
             store,
             metrics,
             flights,
+            arrears: Arrears::default(),
             replica: Replica(rand::random()),
             client,
             aborter,
@@ -217,7 +234,7 @@ impl Gateway {
     /// When it cannot be used; then nothing changes.
     pub fn reload(&self, mut policy: Policy) -> Result<Vec<&'static str>, StartError> {
         let kept = policy.keep_fixed(&self.settings().policy);
-        let settings = Settings::new(policy)?;
+        let settings = Settings::new(policy, &self.key_sets)?;
         let target = settings.abort_target()?;
         self.metrics.set_tools(&settings.policy.tools);
         self.settings.store(Arc::new(settings));
@@ -253,7 +270,11 @@ impl Gateway {
         event: Event,
         rules: &Arc<Rules>,
     ) -> Result<Transition, StoreError> {
-        self.measured(StoreOp::of(&event), self.store.apply(key, event, rules)).await
+        self.measured(StoreOp::of(&event), async {
+            self.pay(key).await?;
+            self.store.apply(key, event, rules).await
+        })
+        .await
     }
 
     /// Waits for what the store was asked, and measures it. That a principal holds too much is an answer,
@@ -261,7 +282,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When the store did not do it.
-    pub async fn measured<T>(
+    pub(crate) async fn measured<T>(
         &self,
         op: StoreOp,
         asked: impl Future<Output = Result<T, StoreError>>,
@@ -273,6 +294,56 @@ impl Gateway {
             self.metrics.store_error();
         }
         answer
+    }
+
+    /// The state of a conversation as last committed.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn read(
+        &self,
+        key: &ConversationKey,
+    ) -> Result<Option<Conversation>, StoreError> {
+        self.measured(StoreOp::Read, async {
+            self.pay(key).await?;
+            self.store.read(key).await
+        })
+        .await
+    }
+
+    /// Forgets a conversation. Whether there was one.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn remove(&self, key: &ConversationKey) -> Result<bool, StoreError> {
+        self.measured(StoreOp::Remove, self.arrears.remove(&*self.store, key)).await
+    }
+
+    /// The store did not answer, and this happened all the same: it is brought there later.
+    pub(crate) fn owe(&self, key: &ConversationKey, event: Event, rules: &Rules) {
+        self.given_up(self.arrears.owe(key, event, rules));
+    }
+
+    /// Brings to the store what it is owed, as far as it answers.
+    pub(crate) async fn pay_all(&self) {
+        for key in self.arrears.debtors() {
+            // One conversation that cannot be read must not hold up the others.
+            if self.pay(&key).await.is_err() && self.store.ready().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn pay(&self, key: &ConversationKey) -> Result<(), StoreError> {
+        self.given_up(self.arrears.pay(&*self.store, key).await?);
+        Ok(())
+    }
+
+    fn given_up(&self, events: usize) {
+        if events > 0 {
+            (0..events).for_each(|_| self.metrics.store_error());
+            tracing::warn!(events, "calls or results let through without the store are given up");
+        }
     }
 
     /// Whether it takes no new work.

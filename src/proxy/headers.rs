@@ -58,11 +58,16 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Makes a client's headers those of the request to the upstream. `Host` and the length are set anew
-/// by the HTTP client. `own_key` is the upstream's key, when we hold it.
-pub(crate) fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>) {
+/// by the HTTP client. `own_key` is the upstream's key, when we hold it; `kept_back` bear what clients
+/// prove to us.
+pub(crate) fn make_upward(
+    headers: &mut HeaderMap,
+    own_key: Option<&HeaderValue>,
+    kept_back: &[HeaderName],
+) {
     strip_hop_by_hop(headers);
-    let steering: Vec<HeaderName> =
-        headers.keys().filter(|name| steers_upstream(name)).cloned().collect();
+    let stays = |name: &&HeaderName| steers_upstream(name) || is_among(name, kept_back);
+    let steering: Vec<HeaderName> = headers.keys().filter(stays).cloned().collect();
     for name in steering.iter().chain(&[
         header::HOST,
         header::CONTENT_LENGTH,
@@ -75,6 +80,15 @@ pub(crate) fn make_upward(headers: &mut HeaderMap, own_key: Option<&HeaderValue>
     if let Some(key) = own_key {
         headers.insert(header::AUTHORIZATION, key.clone());
     }
+}
+
+/// Whether a header is one of these, also in the spelling that a server behind may take for it.
+fn is_among(name: &HeaderName, names: &[HeaderName]) -> bool {
+    let same = |a: u8, b: u8| a == b || (a == b'_' && b == b'-');
+    names.iter().any(|other| {
+        let (name, other) = (name.as_str().as_bytes(), other.as_str().as_bytes());
+        name.len() == other.len() && name.iter().zip(other).all(|(a, b)| same(*a, *b))
+    })
 }
 
 /// Makes the upstream's headers those of our answer. `keep_length` when the body goes down unchanged.
@@ -226,6 +240,10 @@ impl Stamp {
             }
         } else {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            if refusal.status() == http::StatusCode::UNAUTHORIZED {
+                // RFC 9110, section 11.6.1: a 401 says how to do better.
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
         }
     }
 
@@ -287,14 +305,21 @@ mod tests {
             ("traceparent", "t"),
             ("authorization", "Bearer client"),
         ]);
-        make_upward(&mut headers, None);
+        make_upward(&mut headers, None, &[]);
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept-encoding", "authorization", "traceparent", "x-conversation-id"]);
         assert_eq!(headers["accept-encoding"], "identity");
         assert_eq!(headers["authorization"], "Bearer client");
-        make_upward(&mut headers, Some(&HeaderValue::from_static("Bearer ours")));
+        headers.insert("x-user", HeaderValue::from_static("alice"));
+        headers.insert("x_user", HeaderValue::from_static("alice"));
+        let kept_back = [header::AUTHORIZATION, HeaderName::from_static("x-user")];
+        make_upward(&mut headers, Some(&HeaderValue::from_static("Bearer ours")), &kept_back);
         assert_eq!(headers["authorization"], "Bearer ours");
+        make_upward(&mut headers, None, &kept_back);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept-encoding", "traceparent", "x-conversation-id"]);
     }
 
     #[test]

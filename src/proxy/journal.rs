@@ -11,6 +11,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
@@ -33,6 +34,7 @@ pub(crate) struct Journal {
     status: Option<StatusCode>,
     outcome: ExchangeOutcome,
     codes: Vec<&'static str>,
+    reason: Option<Cow<'static, str>>,
     /// Whether enforcing would have ended it by now.
     would_be_over: bool,
     /// What was counted as what enforcing would have refused, and not yet as a note.
@@ -71,6 +73,7 @@ impl Journal {
             status: None,
             outcome: ExchangeOutcome::ClientGone,
             codes: Vec::new(),
+            reason: None,
             would_be_over: false,
             counted: Vec::new(),
             began: now,
@@ -203,6 +206,11 @@ impl Journal {
         };
     }
 
+    /// What only the operator is told of a refusal.
+    pub(crate) fn because(&mut self, reason: Cow<'static, str>) {
+        self.reason = Some(reason);
+    }
+
     /// How it ends when it is dropped now.
     pub(crate) fn ends(&mut self, outcome: ExchangeOutcome) {
         self.outcome = outcome;
@@ -249,6 +257,7 @@ impl Drop for Journal {
             outcome = self.outcome.as_str(),
             status = self.status.map(|status| status.as_u16()),
             codes = self.codes.join(","),
+            reason = self.reason.as_deref(),
             head_ms = ms(self.head),
             first_ms = ms(self.first_data),
             total_ms = ms(Some(now)),

@@ -1,12 +1,14 @@
 //! The only place that awaits both ends: client port, exchange, stream relay, upstream.
 //!
 //! ```text
-//!  server → router → exchange ─ body ─ clearance (Cleared) ─ admission (Passage) ─ forward ─► upstream
-//!                        ▲                                                                       │
-//!     client ◄── answer / relay ◄── release (Judged → Released) ◄────────────────────────────────┘
+//!  server ─ port ─ router ─► exchange ─ entrance (Principal) ─ body ─ clearance (Cleared)
+//!                                                                          │
+//!                                    upstream ◄─ forward ─ admission (Passage)
+//!                                       │
+//!     client ◄── answer / relay ◄── release (Judged → Released)
 //! ```
 //!
-//! Privileged steps take proofs that only the rule can make: `clearance::Cleared` and
+//! Privileged steps take proofs that only the rule can make: `identity::Principal`, `clearance::Cleared` and
 //! `admission::Passage` to go up, `release::Released` to let calls down. Whatever ends early (a client
 //! that leaves, a refusal, a panic) is ended by guards: `upstream::Upcall` aborts the upstream's work,
 //! `flight::Flight` tells the ledger, `journal::Journal` writes the record.
@@ -17,8 +19,10 @@
 mod abort;
 mod admission;
 mod answer;
+mod arrears;
 pub(crate) mod body;
 mod clearance;
+mod entrance;
 pub(crate) mod exchange;
 mod flight;
 mod flights;
@@ -31,6 +35,7 @@ pub(crate) mod journal;
 pub(crate) mod operation;
 mod outbox;
 pub(crate) mod pool;
+mod port;
 pub(crate) mod question;
 pub(crate) mod refusal;
 mod relay;

@@ -161,10 +161,10 @@ pub(crate) fn status(code: Code, direction: Direction) -> StatusCode {
         | Code::ArgumentsNotString
         | Code::ArgumentsNotObject => StatusCode::BAD_REQUEST,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::RouteClosed => StatusCode::FORBIDDEN,
+        Code::RouteClosed | Code::ModelNotAllowed => StatusCode::FORBIDDEN,
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UpstreamUnreachable | Code::UpstreamInvalid => StatusCode::BAD_GATEWAY,
-        Code::StoreUnavailable | Code::Overloaded | Code::Draining => {
+        Code::StoreUnavailable | Code::IdentityUnavailable | Code::Overloaded | Code::Draining => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
@@ -215,6 +215,10 @@ fn recovery(code: Code) -> &'static str {
             "Send one conversation header of 1 to 256 visible ASCII characters."
         }
         Code::GenerationInvalid => "Send the generation as a whole number from 0 to 2^53-1.",
+        Code::Unauthenticated => "Show a valid credential; sending this one again will not help.",
+        Code::ModelNotAllowed => {
+            "Ask for a model that this principal may use, or have the operator allow this one."
+        }
         Code::RouteClosed => {
             "Use /v1/chat/completions (a client's base URL ends in /v1), or have the operator open this one in routes.pass."
         }
@@ -232,6 +236,7 @@ fn recovery(code: Code) -> &'static str {
         | Code::UpstreamInvalid
         | Code::UpstreamTimeout
         | Code::StoreUnavailable
+        | Code::IdentityUnavailable
         | Code::Overloaded
         | Code::Draining => "Try again later.",
         _ => "Correct the request and send it again.",

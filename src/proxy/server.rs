@@ -4,10 +4,13 @@
 //! a connection that is still open gets 503 `draining`; when the last exchange has ended, after
 //! `limits.drain_timeout`, or on a second signal, what is left is told `draining` and the connections close.
 
+use super::entrance;
 use super::exchange;
 use super::flight;
 use super::flights::Flights;
 use super::gateway::{Gateway, StartError};
+use super::identity::Peer;
+use super::port::{PerConnection, Port, Serving};
 use super::router::Target;
 use crate::policy::Policy;
 use crate::store::Store;
@@ -17,16 +20,14 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -119,6 +120,7 @@ impl Running {
             gateway: Arc::clone(&gateway),
             control: (surfaces.control)(&gateway),
             used: Arc::new(AtomicBool::new(false)),
+            peer: Arc::new(Peer::unknown()),
         };
         let back = Back { router: (surfaces.admin)(&gateway), used: front.used.clone() };
         let port = |connections: usize, stop: &CancellationToken| Port {
@@ -131,6 +133,7 @@ impl Running {
         };
         gateway.spawn(port(limits.connections, &running.stop_accepting).serve(client, front));
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
+        gateway.spawn(keep_key_sets(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(flight::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
@@ -173,6 +176,21 @@ impl Running {
     }
 }
 
+/// Fetches the issuer's keys before they grow old.
+async fn keep_key_sets(gateway: Arc<Gateway>, cut: CancellationToken) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = cut.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        if let Some(set) = gateway.settings().doorkeeper.key_set() {
+            set.keep_fresh();
+        }
+    }
+}
+
 /// Lets time pass in the store: deadlines and leases fire by themselves.
 async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
     let mut tick = tokio::time::interval(SWEEP_EVERY);
@@ -185,106 +203,8 @@ async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
         let rules = gateway.settings().policy.ledger.clone();
         if let Err(error) = gateway.measured(StoreOp::Tick, gateway.store.sweep(&rules)).await {
             tracing::warn!(%error, "the store cannot be swept");
-        }
-    }
-}
-
-/// A listening port.
-struct Port {
-    permits: Arc<Semaphore>,
-    patience: Duration,
-    stop: CancellationToken,
-    say_goodbye: CancellationToken,
-    cut: CancellationToken,
-    connections: TaskTracker,
-}
-
-/// A service that can be told apart per connection.
-trait PerConnection:
-    Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Serving>
-    + Send
-    + 'static
-{
-    /// The same for one more connection, with its own mark of having been used.
-    fn for_connection(&self, used: Arc<AtomicBool>) -> Self;
-}
-
-type Serving = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-impl Port {
-    async fn serve<S: PerConnection>(self, listener: TcpListener, service: S) {
-        loop {
-            // A place first: connections past the bound wait in the system's queue.
-            let permits = Arc::clone(&self.permits);
-            let permit = tokio::select! {
-                () = self.stop.cancelled() => return,
-                permit = permits.acquire_owned() => permit,
-            };
-            let accepted = tokio::select! {
-                () = self.stop.cancelled() => return,
-                accepted = listener.accept() => accepted,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors, as a rule: let some close.
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
-            let used = Arc::new(AtomicBool::new(false));
-            let connection = connection(
-                stream,
-                service.for_connection(Arc::clone(&used)),
-                used,
-                self.patience,
-                self.say_goodbye.clone(),
-            );
-            let cut = self.cut.clone();
-            self.connections.spawn(async move {
-                let _permit = permit;
-                tokio::select! {
-                    () = cut.cancelled() => {}
-                    () = connection => {}
-                }
-            });
-        }
-    }
-}
-
-/// Serves one connection, HTTP/1.1 or HTTP/2 by prior knowledge.
-async fn connection<S: PerConnection>(
-    stream: TcpStream,
-    service: S,
-    used: Arc<AtomicBool>,
-    patience: Duration,
-    say_goodbye: CancellationToken,
-) {
-    // Without it small events would wait for the client's acknowledgements.
-    let _ = stream.set_nodelay(true);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1024);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut unused = pin!(tokio::time::sleep(patience));
-    let mut watching = true;
-    loop {
-        tokio::select! {
-            // Errors here are the client's: it went away, or speaks something else.
-            _ = connection.as_mut() => return,
-            () = say_goodbye.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                let _ = connection.as_mut().await;
-                return;
-            }
-            // The HTTP server itself does not bound the wait for the first bytes.
-            () = unused.as_mut(), if watching => {
-                if !used.load(Ordering::Relaxed) {
-                    return;
-                }
-                watching = false;
-            }
+        } else {
+            gateway.pay_all().await;
         }
     }
 }
@@ -294,11 +214,21 @@ struct Front {
     gateway: Arc<Gateway>,
     control: Router,
     used: Arc<AtomicBool>,
+    peer: Arc<Peer>,
 }
 
 impl PerConnection for Front {
-    fn for_connection(&self, used: Arc<AtomicBool>) -> Self {
-        Front { gateway: Arc::clone(&self.gateway), control: self.control.clone(), used }
+    fn for_connection(&self, used: Arc<AtomicBool>, peer: Arc<Peer>) -> Self {
+        Front { gateway: Arc::clone(&self.gateway), control: self.control.clone(), used, peer }
+    }
+
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        let settings = self.gateway.settings.load();
+        settings.policy.tls.as_ref().map(|tls| Arc::clone(&tls.config))
+    }
+
+    fn handshake_failed(&self) {
+        self.gateway.metrics.handshake_failed();
     }
 }
 
@@ -312,14 +242,23 @@ impl Service<Request<Incoming>> for Front {
         let gateway = Arc::clone(&self.gateway);
         let settings = gateway.settings.load();
         let pass = &settings.policy.routes_pass;
+        let peer = Arc::clone(&self.peer);
         match Target::of(request.method(), request.uri().path(), pass) {
-            Target::Chat => ok(exchange::guarded(gateway, request)),
-            Target::Models => ok(exchange::unguarded(gateway, request, Route::Models)),
-            Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass)),
+            Target::Chat => ok(exchange::guarded(gateway, request, peer)),
+            Target::Models => ok(exchange::unguarded(gateway, request, Route::Models, peer)),
+            Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass, peer)),
             Target::Health => {
                 ok(std::future::ready(exchange::json(StatusCode::OK, r#"{"status":"ok"}"#)))
             }
-            Target::Control => Box::pin(self.control.clone().oneshot(request.map(Body::new))),
+            Target::Control => {
+                let control = self.control.clone();
+                Box::pin(async move {
+                    match entrance::prove_caller(&gateway, request, &peer).await {
+                        Ok(request) => control.oneshot(request.map(Body::new)).await,
+                        Err(refused) => Ok(refused),
+                    }
+                })
+            }
             Target::Closed(message) => {
                 ok(exchange::refuse_unread(gateway, request, Target::closed(message)))
             }
@@ -338,7 +277,7 @@ struct Back {
 }
 
 impl PerConnection for Back {
-    fn for_connection(&self, used: Arc<AtomicBool>) -> Self {
+    fn for_connection(&self, used: Arc<AtomicBool>, _: Arc<Peer>) -> Self {
         Back { router: self.router.clone(), used }
     }
 }

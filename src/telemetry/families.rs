@@ -153,6 +153,13 @@ pub(super) const STORE: Family = Family {
     buckets: OVERHEADS,
 };
 
+pub(super) const HANDSHAKES_FAILED: Family = Family {
+    name: "handshakes_failed_total",
+    help: "TLS handshakes on the client port that failed.",
+    labels: &[],
+    buckets: &[],
+};
+
 pub(super) const STORE_ERRORS: Family = Family {
     name: "store_errors_total",
     help: "Operations of the store that failed.",

@@ -53,6 +53,7 @@ struct Series {
     runtime_tasks: IntGauge,
     store_seconds: Vec<Histogram>,
     store_errors: IntCounter,
+    handshakes_failed: IntCounter,
     aborts: Vec<IntCounter>,
     write_outcomes: Vec<IntCounter>,
     budget_ends: Vec<IntCounter>,
@@ -104,6 +105,7 @@ impl Metrics {
             runtime_tasks: make.gauge(&families::RUNTIME_TASKS)?,
             store_seconds: make.times_by::<StoreOp>(&families::STORE)?,
             store_errors: make.counter(&families::STORE_ERRORS)?,
+            handshakes_failed: make.counter(&families::HANDSHAKES_FAILED)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
             write_outcomes: make.counters_by::<WriteOutcome>(&families::WRITE_OUTCOMES)?,
             budget_ends: make.counters_by::<Limit>(&families::BUDGET_ENDS)?,
@@ -260,6 +262,11 @@ impl Metrics {
     /// The store failed.
     pub fn store_error(&self) {
         self.0.store_errors.inc();
+    }
+
+    /// A client's TLS handshake failed.
+    pub fn handshake_failed(&self) {
+        self.0.handshakes_failed.inc();
     }
 
     /// The upstream was asked to abort.

@@ -12,6 +12,7 @@ pub mod content;
 pub mod envelope;
 pub mod json;
 pub mod keys;
+pub mod moment;
 pub mod request;
 pub mod role;
 pub mod scan;

@@ -14,6 +14,8 @@ const ASK_AGAIN: &str = "The model's answer was withheld; ask again.";
 const ASK_AGAIN_OR_NOTE: &str = "The model's answer was withheld; ask again. If the application feeds such errors back to the model, its operator sets this rule to `note`.";
 const OFFER: &str = "Offer the tool in the request's `tools`, or ask again. If the application feeds such errors back to the model, its operator sets this rule to `note`.";
 const ALLOW: &str = "Ask again without this tool, or have the operator add it to `tools.allow`.";
+const PERMIT: &str =
+    "Ask again without this tool, or have the operator permit it to this principal.";
 const LIMIT: &str = "Ask again with a higher `max_tokens`, or for less at once.";
 const IDENTITY: &str = "Take this argument out of the tool's schema: the application sets it from the authenticated user, never the model.";
 const SCHEMA: &str = "Correct the tool's `parameters` in the request; until then its calls are not checked against them.";
@@ -161,6 +163,9 @@ impl<'a> Judge<'a> {
             let message =
                 format!("`{}` is not on the operator's list (`tools.allow`).", shown(name));
             self.push(Code::ToolNotAllowed, call, place.name(), message, ALLOW);
+        } else if self.offer.permitted.as_ref().is_some_and(|permitted| !permitted.contains(name)) {
+            let message = format!("`{}` is not among this principal's tools.", shown(name));
+            self.push(Code::ToolNotAllowed, call, place.name(), message, PERMIT);
         }
     }
 

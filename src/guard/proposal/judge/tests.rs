@@ -339,3 +339,29 @@ fn an_offer_outlives_its_request_and_crosses_threads() {
     owned::<SchemaCache>();
     owned::<Proposal>();
 }
+
+#[test]
+fn who_may_use_certain_tools_only_is_proposed_those_that_both_lists_hold() {
+    let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"q"}}]{TOOLS}}}"#);
+    let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
+    let allow = ["get".to_owned(), "any".to_owned()];
+    let rules = Arc::new(ToolRules::new(Some(&allow), None, 32));
+    let judged = |permitted: Option<&[&str]>, tool: &str| {
+        let permitted =
+            permitted.map(|names| Arc::new(names.iter().map(|it| (*it).to_owned()).collect()));
+        let offer = Offer::of(&request, Arc::clone(&rules), &SchemaCache::default());
+        let answer = choice(&call("a", tool, r#"{"id":"A1"}"#), "tool_calls");
+        let answer = format!(r#"{{"id":"x","choices":[{answer}]}}"#);
+        let proposal = Proposal::of(&Completion::parse(answer.as_bytes(), 64).unwrap());
+        codes(&judge(&proposal, &offer.permitting(permitted), true))
+    };
+    for (permitted, tool, wanted) in [
+        (None, "get", &[][..]),
+        (Some(&["get"][..]), "get", &[]),
+        (Some(&["get"]), "any", &[ToolNotAllowed]),
+        (Some(&["get", "bare"]), "bare", &[ToolNotAllowed]),
+        (Some(&[]), "get", &[ToolNotAllowed]),
+    ] {
+        assert_eq!(judged(permitted, tool), wanted, "{permitted:?} {tool}");
+    }
+}
