@@ -198,7 +198,7 @@ async fn upstreams_that_fail_and_clients_that_leave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_routes() {
-    let (model, process) = guard(TOOLS).await;
+    let (_model, process) = guard(TOOLS).await;
     let mut scene = Scene::new(&process).await;
     let get = async |path: &str| {
         process
