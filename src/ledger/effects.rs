@@ -35,6 +35,17 @@ pub enum Fact {
         /// Time from the call's release to the decision.
         waited: Option<Millis>,
     },
+    /// A call's result was accepted: it was awaited since then.
+    CallAnswered {
+        /// The call's id.
+        call: Box<str>,
+        /// Its tool.
+        tool: Box<str>,
+        /// When it was let out.
+        registered: Millis,
+        /// The exchange that proposed it.
+        proposed_by: ExchangeId,
+    },
     /// A result was let in although a rule would have refused it.
     ResultForced,
     /// A client's own notice stands in place of a result: the call ended, and nothing was accepted.

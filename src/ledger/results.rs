@@ -336,8 +336,9 @@ fn decision(of: &Proposal, at: usize, pair: &Pair, how: How) -> Decision {
 impl Conversation {
     /// Carries a decision out.
     pub(super) fn carry_out(&mut self, decision: &Decision, step: &mut Step<'_>) {
-        let proposal = self.calls.get_mut(decision.seq);
-        let Some(call) = proposal.and_then(|one| one.calls.get_mut(decision.call)) else { return };
+        let Some(proposal) = self.calls.get_mut(decision.seq) else { return };
+        let proposed_by = proposal.exchange;
+        let Some(call) = proposal.calls.get_mut(decision.call) else { return };
         if decision.how == How::Force {
             call.forced = Some(decision.result);
             step.effects.facts.push(Fact::ResultForced);
@@ -363,6 +364,12 @@ impl Conversation {
             tool: call.tool.clone(),
             code: None,
             waited: Some(step.now.since(call.registered)),
+        });
+        step.effects.facts.push(Fact::CallAnswered {
+            call: call.id.clone(),
+            tool: call.tool.clone(),
+            registered: call.registered,
+            proposed_by,
         });
     }
 }

@@ -92,6 +92,8 @@ pub struct Policy {
     pub store_on_error: OnError,
     /// Logs.
     pub log_format: LogFormat,
+    /// The collector that traces go to: the base URL of its OTLP/HTTP receiver.
+    pub otlp_endpoint: Option<Uri>,
     /// The files that all this was read from: a change of one is a reason to read all again.
     pub files: Vec<Watched>,
 }
@@ -312,6 +314,7 @@ impl Default for Policy {
             },
             store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
+            otlp_endpoint: None,
             files: Vec::new(),
         }
     }

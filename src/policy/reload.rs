@@ -24,6 +24,8 @@ impl Policy {
         keep("conversation.max_per_principal", &old, new, &mut kept);
         keep("store", &running.store, &mut self.store, &mut kept);
         keep("telemetry.log_format", &running.log_format, &mut self.log_format, &mut kept);
+        let (old, new) = (&running.otlp_endpoint, &mut self.otlp_endpoint);
+        keep("telemetry.otlp_endpoint", old, new, &mut kept);
         self.keep_doors(running, &mut kept);
         kept
     }
@@ -76,6 +78,7 @@ mod tests {
         new.limits.header_read_timeout = Duration::from_millis(5);
         new.max_conversations = 6;
         new.log_format = LogFormat::Json;
+        new.otlp_endpoint = Some(http::Uri::from_static("http://127.0.0.1:4318"));
         let mut taken = Policy::default();
         for policy in [&mut new, &mut taken] {
             policy.routes_pass = vec!["/v1/embeddings".to_owned()];
@@ -95,6 +98,7 @@ mod tests {
                 "limits.header_read_timeout",
                 "conversation.max_per_principal",
                 "telemetry.log_format",
+                "telemetry.otlp_endpoint",
             ]
         );
         assert_eq!(format!("{new:?}"), format!("{taken:?}"));

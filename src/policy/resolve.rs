@@ -162,7 +162,7 @@ fn resolve(mut root: Section<'_>, env: &[(String, String)], findings: &Findings)
     insecure |= auth.insecure;
     policy.auth = auth.auth;
     (policy.store, policy.store_on_error) = store::resolve(root.section("store"), env, findings);
-    telemetry(root.section("telemetry"), &mut policy.log_format);
+    telemetry(root.section("telemetry"), &mut policy, findings);
     policy.routes_pass = ports::routes(root.section("routes"), findings);
     root.finish();
 
@@ -325,10 +325,17 @@ fn notices(mut section: Section<'_>, notices: &mut Notices, findings: &Findings)
     section.finish();
 }
 
-fn telemetry(mut section: Section<'_>, log_format: &mut LogFormat) {
+fn telemetry(mut section: Section<'_>, policy: &mut Policy, findings: &Findings) {
     let formats = [("json", LogFormat::Json), ("pretty", LogFormat::Pretty)];
-    *log_format = section.choice("log_format", &formats).unwrap_or(*log_format);
-    section.unavailable(&["record_file", "record_retention", "otlp_endpoint"]);
+    policy.log_format = section.choice("log_format", &formats).unwrap_or(policy.log_format);
+    if let Some(url) = section.found("otlp_endpoint", text) {
+        match upstream::collector_url(&url.value) {
+            Ok(endpoint) => policy.otlp_endpoint = Some(endpoint),
+            // The value is not repeated: it may hold a password.
+            Err(message) => findings.tell(&url.origin, &url.key, message),
+        }
+    }
+    section.unavailable(&["record_file", "record_retention"]);
     section.finish();
 }
 

@@ -196,6 +196,9 @@ impl Page {
             LogFormat::Json => self.text("log_format", "json"),
             LogFormat::Pretty => self.text("log_format", "pretty"),
         }
+        if let Some(endpoint) = &policy.otlp_endpoint {
+            self.text("otlp_endpoint", &endpoint.to_string());
+        }
         self.section("routes");
         self.list("pass", policy.routes_pass.iter().map(String::as_str));
     }

@@ -50,6 +50,7 @@ pub(super) async fn whole(
         let completion = Completion::parse(&body, settings.policy.limits.depth).map_err(|_| {
             Stopped::upstream(Code::UpstreamInvalid, "The upstream's answer is not a completion.")
         })?;
+        journal.hears(&completion);
         let proposal = Proposal::of(&completion);
         if completion.error && !proposal.has_calls() {
             return Ok(Whole { body, released: None, notes: Vec::new(), operations: None });

@@ -13,6 +13,7 @@ use crate::guard::offer::Offer;
 use crate::guard::pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
+use crate::telemetry::trace::Asked;
 use crate::wire::json::BodyFault;
 use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub(super) struct Cleared {
     pub(super) offer: Offer,
     /// Whether its list ends in results.
     pub(super) continues: bool,
+    /// What a span tells of the request.
+    pub(super) asked: Asked,
     /// What was noted.
     pub(super) notes: Vec<Fault>,
     /// What enforcing would have refused it for.
@@ -95,6 +98,7 @@ pub(super) fn clear(
         splice_at: request.splice_at,
         rid: request.rid,
         offer,
+        asked: if gateway.tracer.is_on() { asked(&request) } else { Asked::default() },
         continues: pairing.runs.last().is_some_and(|run| run.live),
         notes: verdict.notes,
         would_refuse,
@@ -119,6 +123,11 @@ fn model_refused(principal: &Principal, request: &ChatRequest<'_>) -> Option<Ref
         }
     };
     Some(Refusal::at(Code::ModelNotAllowed, "model", message))
+}
+
+fn asked(request: &ChatRequest<'_>) -> Asked {
+    let model = request.model.text().map(|model| shown(&model.decode()).into());
+    Asked { model, stream: request.stream }
 }
 
 /// What enforcing would refuse of these faults, where the operator only watches.

@@ -17,7 +17,7 @@ use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
 use crate::store::{ConversationKey, Store, StoreError};
-use crate::telemetry::{Metrics, StoreOp};
+use crate::telemetry::{Metrics, StoreOp, Tracer};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
@@ -158,6 +158,7 @@ pub struct Gateway {
     key_sets: KeySets,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
+    pub(crate) tracer: Tracer,
     pub(crate) flights: Arc<Flights>,
     arrears: Arrears,
     pub(crate) replica: Replica,
@@ -191,6 +192,8 @@ impl Gateway {
         let key_sets = KeySets::new(tasks.clone(), runtime.clone());
         let settings = Settings::new(policy, &key_sets)?;
         let client = pool::client(settings.policy.upstream.connect_timeout);
+        let endpoint = settings.policy.otlp_endpoint.as_ref();
+        let tracer = endpoint.map(|uri| Tracer::to(uri, metrics.clone())).unwrap_or_default();
         let aborter = Arc::new(Aborter::new(
             client.clone(),
             settings.abort_target()?,
@@ -204,6 +207,7 @@ impl Gateway {
             settings: ArcSwap::from_pointee(settings),
             key_sets,
             store,
+            tracer,
             metrics,
             flights,
             arrears: Arrears::default(),

@@ -7,9 +7,12 @@ use super::clearance::Cleared;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
+use super::screen::Payload;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
-use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
+use crate::telemetry::{ExchangeOutcome, ExchangeSpan, FaultVerdict, InFlight, ModelCall, Route};
+use crate::wire::completion::Completion;
+use crate::wire::json::Field;
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -49,6 +52,8 @@ pub(crate) struct Journal {
     judging: Option<Instant>,
     spoken: bool,
     place: Option<(OwnedSemaphorePermit, InFlight)>,
+    /// Its span, where somebody wants it.
+    span: Option<Box<ExchangeSpan>>,
     _live: Option<TaskTrackerToken>,
 }
 
@@ -85,6 +90,10 @@ impl Journal {
             judging: None,
             spoken: false,
             place: None,
+            span: match route {
+                Route::Chat => gateway.tracer.begin(headers, exchange),
+                _ => None,
+            },
             _live: Some(gateway.live.token()),
         })
     }
@@ -109,15 +118,52 @@ impl Journal {
     /// What the rules saw of its list.
     pub(super) fn reads(&mut self, cleared: &Cleared) {
         self.continues = cleared.continues;
+        if let Some(span) = &mut self.span {
+            span.asks(cleared.asked.clone());
+        }
     }
 
     /// What the ledger said.
-    pub(crate) fn admitted(&mut self, passage: &Passage) {
+    pub(crate) fn admitted(&mut self, passage: &mut Passage) {
         if let Some(admitted) = passage.admitted() {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
             self.first_call = admitted.first_call;
         }
+        if let (Some(span), Some(flight)) = (&mut self.span, passage.flight()) {
+            flight.traces(span);
+        }
+    }
+
+    /// What goes up is part of its span.
+    pub(super) fn leads(&self, headers: &mut HeaderMap) {
+        if let Some(span) = &self.span {
+            self.gateway.tracer.lead(span, headers);
+        }
+    }
+
+    /// What a whole answer says of itself.
+    pub(super) fn hears(&mut self, completion: &Completion<'_>) {
+        let Some(span) = &mut self.span else { return };
+        let (id, model) = (text(&completion.id), text(&completion.model));
+        span.hears(id.as_deref(), model.as_deref(), completion.usage);
+        completion
+            .choices
+            .iter()
+            .filter_map(|choice| text(&choice.finish_reason))
+            .for_each(|reason| span.finishes(&reason));
+    }
+
+    /// What an event of a stream says of it.
+    pub(super) fn hears_event(&mut self, payload: &Payload<'_>) {
+        let (Some(span), Payload::Chunk(chunk)) = (&mut self.span, payload) else { return };
+        let (id, model) = (text(&chunk.id), text(&chunk.model));
+        span.hears(id.as_deref(), model.as_deref(), chunk.usage);
+        chunk
+            .choices
+            .iter()
+            .filter_map(|choice| text(&choice.finish_reason))
+            .for_each(|reason| span.finishes(&reason));
     }
 
     /// The request's body is here: what it takes until it goes up is ours.
@@ -172,6 +218,9 @@ impl Journal {
             self.would_be_over = true;
             self.counted.push(code);
             self.gateway.metrics.fault(code, FaultVerdict::WouldRefuse);
+            if let Some(span) = &mut self.span {
+                span.fault(code.as_str(), "", FaultVerdict::WouldRefuse);
+            }
         }
     }
 
@@ -184,6 +233,9 @@ impl Journal {
                 Some(at) => drop(self.counted.swap_remove(at)),
                 None => self.gateway.metrics.fault(note.code, FaultVerdict::Note),
             }
+            if let Some(span) = &mut self.span {
+                span.fault(note.code.as_str(), &note.param, FaultVerdict::Note);
+            }
         }
     }
 
@@ -192,6 +244,9 @@ impl Journal {
         for fault in &refusal.faults {
             self.codes.push(fault.code.as_str());
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
+            if let Some(span) = &mut self.span {
+                span.fault(fault.code.as_str(), &fault.param, FaultVerdict::Refuse);
+            }
         }
         self.notes(&refusal.notes);
         if self.status.is_none() {
@@ -222,6 +277,40 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// The span as far as the journal knows more than it.
+    fn traced(&mut self) -> Option<ExchangeSpan> {
+        let mut span = *self.span.take()?;
+        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
+        span.says("tigertally.exchange", &self.exchange.to_string());
+        if let Some(conversation) = &self.conversation {
+            span.says("gen_ai.conversation.id", conversation);
+        }
+        if let Some(rid) = &self.rid {
+            span.says("tigertally.rid", rid);
+        }
+        if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
+            span.counts("tigertally.generation", generation);
+        }
+        if self.attempt > 0 {
+            span.counts("tigertally.attempt", self.attempt.into());
+        }
+        if let Some(status) = self.status {
+            span.counts("http.response.status_code", status.as_u16().into());
+        }
+        if let (Some(sent), Some(first)) = (self.sent, self.first_data) {
+            span.speaks(first - sent);
+        }
+        span.ends(self.outcome);
+        Some(span)
+    }
+}
+
+/// A text of the upstream's.
+fn text<'a>(field: &Field<'a>) -> Option<Cow<'a, str>> {
+    field.text().map(|text| text.decode())
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -243,6 +332,9 @@ impl Drop for Journal {
             if let Some(first) = self.first_data {
                 metrics.first_token(first - sent);
             }
+        }
+        if let Some(span) = self.traced() {
+            self.gateway.tracer.end(span);
         }
         let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
         tracing::info!(

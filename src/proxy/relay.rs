@@ -232,6 +232,7 @@ impl Relay {
             event.is_error(),
             self.settings.policy.limits.depth,
         );
+        self.journal.hears_event(&payload);
         match self.phase {
             Phase::Open => self.take_open(&payload, event.wire),
             Phase::Answered | Phase::Tail if payload.carries_calls() => {

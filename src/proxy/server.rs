@@ -12,6 +12,7 @@ use super::gateway::{Gateway, StartError};
 use super::identity::Peer;
 use super::port::{PerConnection, Port, Serving};
 use super::router::Target;
+use super::traces;
 use crate::policy::Policy;
 use crate::store::Store;
 use crate::telemetry::{Metrics, Route, StoreOp};
@@ -135,6 +136,7 @@ impl Running {
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
         gateway.spawn(keep_key_sets(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
+        gateway.spawn(traces::send(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(flight::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
     }

@@ -28,6 +28,8 @@ impl Metrics {
                     self.tool_waited(tool, duration(*waited));
                 }
             }
+            // For traces: counted with the decision on its result.
+            Fact::CallAnswered { .. } => {}
             Fact::CallTimedOut { tool } => self.call(tool, CallVerdict::TimedOut),
             Fact::TaskEnded { outcome, took, limit, .. } => {
                 self.task(*outcome, duration(*took));
@@ -232,6 +234,7 @@ mod tests {
             "aborts_total",
             "write_outcomes_total",
             "budget_ends_total",
+            "spans_total",
             "build_info",
         ] {
             assert!(text.contains(&format!("# TYPE tigertally_{family} ")), "{family}");

@@ -188,6 +188,13 @@ pub(super) const BUDGET_ENDS: Family = Family {
     buckets: &[],
 };
 
+pub(super) const SPANS: Family = Family {
+    name: "spans_total",
+    help: "Spans for the collector of traces.",
+    labels: &["outcome"],
+    buckets: &[],
+};
+
 /// Makes metrics and registers them.
 pub(super) struct Maker(pub(super) Registry);
 

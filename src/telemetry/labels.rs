@@ -129,6 +129,18 @@ labels! {
 }
 
 labels! {
+    /// What became of a span for the collector.
+    SpanOutcome {
+        /// The collector took it.
+        Exported = "exported",
+        /// Too many waited to be sent.
+        Full = "full",
+        /// The collector did not take it.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// What a store was asked for.
     StoreOp {
         /// A request asks to go up.

@@ -7,7 +7,8 @@
 use super::families::{self, Lazy, Maker, about_this_build};
 use super::gauges::{Held, InFlight};
 use super::labels::{
-    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
+    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, SpanOutcome,
+    StoreOp,
 };
 use crate::guard::fault::Code;
 use crate::ledger::event::{TaskOutcome, WriteOutcome};
@@ -57,6 +58,7 @@ struct Series {
     aborts: Vec<IntCounter>,
     write_outcomes: Vec<IntCounter>,
     budget_ends: Vec<IntCounter>,
+    spans: Vec<IntCounter>,
 }
 
 /// Series of every configured tool, and of all others together.
@@ -109,6 +111,7 @@ impl Metrics {
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
             write_outcomes: make.counters_by::<WriteOutcome>(&families::WRITE_OUTCOMES)?,
             budget_ends: make.counters_by::<Limit>(&families::BUDGET_ENDS)?,
+            spans: make.counters_by::<SpanOutcome>(&families::SPANS)?,
             registry: make.0,
         };
         about_this_build(&series.registry)?;
@@ -267,6 +270,11 @@ impl Metrics {
     /// A client's TLS handshake failed.
     pub fn handshake_failed(&self) {
         self.0.handshakes_failed.inc();
+    }
+
+    /// So many spans were sent to the collector, or were not.
+    pub fn spans(&self, outcome: SpanOutcome, spans: u64) {
+        self.0.spans[outcome.index()].inc_by(spans);
     }
 
     /// The upstream was asked to abort.

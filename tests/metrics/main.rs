@@ -3,7 +3,7 @@
 //!
 //! Needs `redis-server` and `redis-cli` (6.2 or newer) on the path; `scripts/test` installs them.
 
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod labels;
 mod moves;
