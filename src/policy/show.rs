@@ -197,7 +197,7 @@ impl Page {
             LogFormat::Pretty => self.text("log_format", "pretty"),
         }
         if let Some(endpoint) = &policy.otlp_endpoint {
-            self.text("otlp_endpoint", &endpoint.to_string());
+            self.text("otlp_endpoint", endpoint.to_string().trim_end_matches('/'));
         }
         self.section("routes");
         self.list("pass", policy.routes_pass.iter().map(String::as_str));

@@ -717,6 +717,7 @@ fn the_example_names_every_key_with_its_default() {
         "allow",
         "max_calls",
         "deadline",
+        "otlp_endpoint",
     ]
     .map(|key| format!("{key} = "));
     let mut live = String::new();
