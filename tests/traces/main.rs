@@ -108,7 +108,7 @@ async fn guard(model: &Model, collector: &str) -> Process {
     Process::start(&model.url, "memory:", &config).await
 }
 
-fn tracked<'a>(traceparent: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+fn tracked(traceparent: Option<&str>) -> Vec<(&str, &str)> {
     let mut headers = vec![("x-conversation-id", "conv-9"), ("x-generation", "4")];
     headers.extend(traceparent.map(|value| ("traceparent", value)));
     headers
