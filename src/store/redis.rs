@@ -34,6 +34,7 @@ mod commit;
 mod dial;
 mod eviction;
 mod frame;
+mod gathering;
 mod identity;
 mod link;
 mod names;
@@ -195,7 +196,7 @@ impl RedisStore {
             clock: settings.clock,
             cache: Cache::new(settings.cached_bytes),
             agenda: Agenda::default(),
-            wanted: watch::Wanted::default(),
+            wanted: gathering::Wanted::default(),
             turns: Turns::default(),
             listener,
             origin,
