@@ -10,6 +10,7 @@ use crate::proxy::Gateway;
 use crate::proxy::exchange;
 use crate::proxy::identity::Principal;
 use crate::proxy::pool::UpBody;
+use crate::telemetry::StoreOp;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRef, Request, State};
@@ -139,7 +140,8 @@ async fn metrics(State(admin): State<Admin>) -> Response<Body> {
 
 async fn ready(State(admin): State<Admin>) -> Response<Body> {
     let draining = admin.gateway.is_draining();
-    let store = admin.gateway.store().ready().await.is_ok();
+    let gateway = &admin.gateway;
+    let store = gateway.measured(StoreOp::Ready, gateway.store().ready()).await.is_ok();
     let upstream = admin.upstream_answers().await;
     let identity = admin.gateway.settings().doorkeeper.is_ready();
     let ready = store && upstream && identity && !draining;

@@ -38,8 +38,23 @@ pub enum Fact {
         /// Time from the call's release to the decision.
         waited: Option<Millis>,
     },
+    /// A call's result was accepted: it was awaited since then.
+    CallAnswered {
+        /// The call's id.
+        call: Box<str>,
+        /// Its tool.
+        tool: Box<str>,
+        /// When it was let out.
+        registered: Millis,
+        /// The exchange that proposed it.
+        proposed_by: ExchangeId,
+    },
     /// A result was let in although a rule would have refused it.
     ResultForced,
+    /// A client's own notice stands in place of a result: the call ended, and nothing was accepted.
+    ResultClosed,
+    /// A write's outcome became unknown, or an unknown one's became known.
+    WriteBecame(WriteOutcome),
     /// A call timed out by itself.
     CallTimedOut {
         /// Its tool.
@@ -56,6 +71,38 @@ pub enum Fact {
         /// How long it took.
         took: Millis,
     },
+}
+
+/// What is known of a write that ended without an accepted result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteOutcome {
+    /// It timed out, was superseded or was replaced after its bytes may have gone out.
+    Unknown,
+    /// It was unknown, and its late result came.
+    Reported,
+    /// It was unknown, and somebody said that it took effect.
+    Applied,
+    /// It was unknown, and somebody said that it did not.
+    NotApplied,
+    /// It was unknown, and it turned out that nobody can have run it.
+    Withdrawn,
+    /// It was unknown when its conversation was forgotten: nobody will be told.
+    Forgotten,
+}
+
+impl WriteOutcome {
+    /// The label in metrics and the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WriteOutcome::Unknown => "unknown",
+            WriteOutcome::Reported => "reported",
+            WriteOutcome::Applied => "applied",
+            WriteOutcome::NotApplied => "not_applied",
+            WriteOutcome::Withdrawn => "withdrawn",
+            WriteOutcome::Forgotten => "forgotten",
+        }
+    }
 }
 
 /// How a generation's task ended.

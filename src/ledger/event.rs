@@ -1,6 +1,6 @@
 //! What happens to a conversation, and what comes of it.
 
-pub use super::effects::{Effects, Fact, TaskOutcome};
+pub use super::effects::{Effects, Fact, TaskOutcome, WriteOutcome};
 pub use super::story::{Held, Part, Story};
 
 use super::digest::Digest;

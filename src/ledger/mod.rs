@@ -43,7 +43,9 @@ mod tests;
 use calls::{Call, CallState, Proposal, Register};
 use control::Advances;
 use encoding::Later;
-use event::{Effects, Event, ExchangeId, Millis, Outcome, TaskOutcome, Transition};
+use event::{
+    Effects, Event, ExchangeId, Fact, Millis, Outcome, TaskOutcome, Transition, WriteOutcome,
+};
 use exchanges::{Exchange, Exchanges, FlightState};
 use lanes::{Lanes, Limit};
 use rules::Rules;
@@ -75,6 +77,7 @@ impl Conversation {
     /// that was never carried out is withheld all the same when the generation has moved on since.
     pub fn apply(&mut self, event: &Event, rules: &Rules, now: Millis) -> Transition {
         let would_refuse = self.would_refuse(event, rules, now);
+        let unknown: Vec<_> = self.unknown_writes().collect();
         let mut step = Step::new(rules, now);
         self.tick(&mut step);
         let mut outcome = match event {
@@ -88,6 +91,7 @@ impl Conversation {
             Event::Resolve(resolve) => self.resolve(resolve, &mut step),
             Event::Tick => Outcome::Done,
         };
+        self.tell_of_writes(&unknown, &mut step);
         self.tell_whole(&mut step);
         self.hold_up(&mut outcome);
         Transition { outcome, effects: step.effects, would_refuse }
@@ -174,6 +178,8 @@ impl Conversation {
         }
         self.tell_whole(&mut step);
         step.effects.open_calls -= self.open_calls();
+        let forgotten = Fact::WriteBecame(WriteOutcome::Forgotten);
+        step.effects.facts.extend(self.unknown_writes().map(|_| forgotten.clone()));
         step.effects
     }
 

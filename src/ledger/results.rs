@@ -356,8 +356,9 @@ fn decision(of: &Proposal, at: usize, pair: &Pair, how: How) -> Decision {
 impl Conversation {
     /// Carries a decision out.
     pub(super) fn carry_out(&mut self, decision: &Decision, step: &mut Step<'_>) {
-        let proposal = self.calls.get_mut(decision.seq);
-        let Some(call) = proposal.and_then(|one| one.calls.get_mut(decision.call)) else { return };
+        let Some(proposal) = self.calls.get_mut(decision.seq) else { return };
+        let proposed_by = proposal.exchange;
+        let Some(call) = proposal.calls.get_mut(decision.call) else { return };
         if decision.how == How::Force {
             call.forced = Some(decision.result);
             step.effects.facts.push(Fact::ResultForced);
@@ -374,13 +375,21 @@ impl Conversation {
         };
         call.ended = Some(step.now);
         step.effects.open_calls -= 1;
-        if decision.how == How::Force {
-            return;
+        match decision.how {
+            How::Accept => {}
+            How::Close => return step.effects.facts.push(Fact::ResultClosed),
+            How::Force => return,
         }
         step.effects.facts.push(Fact::ResultDecided {
             tool: call.tool.clone(),
             code: None,
             waited: Some(step.now.since(call.registered)),
+        });
+        step.effects.facts.push(Fact::CallAnswered {
+            call: call.id.clone(),
+            tool: call.tool.clone(),
+            registered: call.registered,
+            proposed_by,
         });
     }
 }

@@ -17,7 +17,9 @@
 use super::Conversation;
 use super::calls::{Call, CallState, Register, Written};
 use super::digest::{Digest, DigestKey};
-use super::event::{ExchangeId, Millis, Operation, Outcome, Proposed, Refused, Resolve, Settle};
+use super::event::{
+    ExchangeId, Fact, Millis, Operation, Outcome, Proposed, Refused, Resolve, Settle, WriteOutcome,
+};
 use super::step::Step;
 use super::words;
 use crate::guard::fault::{Code, Fault};
@@ -120,6 +122,33 @@ impl Conversation {
             let writes = proposal.calls.iter().filter(|call| call.write);
             writes.map(|call| (call.operation(proposal.generation), call))
         })
+    }
+
+    /// Where the writes stand whose outcome is unknown.
+    pub(super) fn unknown_writes(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.calls.iter().flat_map(|proposal| {
+            let calls = proposal.calls.iter().enumerate();
+            calls.filter(|(_, call)| call.unknown_write()).map(|(at, _)| (proposal.seq, at))
+        })
+    }
+
+    /// Tells what an event made of the writes that were `unknown` before it, and of others. What it made
+    /// unknown and known again is nothing to tell.
+    pub(super) fn tell_of_writes(&self, unknown: &[(u64, usize)], step: &mut Step<'_>) {
+        let facts = &mut step.effects.facts;
+        let new = self.unknown_writes().filter(|place| !unknown.contains(place));
+        facts.extend(new.map(|_| Fact::WriteBecame(WriteOutcome::Unknown)));
+        for (seq, at) in unknown {
+            let call = self.calls.get(*seq).and_then(|proposal| proposal.calls.get(*at));
+            let outcome = match call.and_then(|call| call.written) {
+                None => continue,
+                Some(Written::Withdrawn) => WriteOutcome::Withdrawn,
+                Some(Written::Reported) => WriteOutcome::Reported,
+                Some(Written::Applied) => WriteOutcome::Applied,
+                Some(Written::NotApplied) => WriteOutcome::NotApplied,
+            };
+            facts.push(Fact::WriteBecame(outcome));
+        }
     }
 
     /// Faults of a response that proposes a write anew while its outcome is unknown, or when it took

@@ -98,6 +98,8 @@ pub struct Policy {
     pub log_format: LogFormat,
     /// The task record.
     pub record: Record,
+    /// The collector that traces go to: the base URL of its OTLP/HTTP receiver.
+    pub otlp_endpoint: Option<Uri>,
     /// The files that all this was read from: a change of one is a reason to read all again.
     pub files: Vec<Watched>,
 }
@@ -319,6 +321,7 @@ impl Default for Policy {
             store_on_error: OnError::Closed,
             log_format: LogFormat::Pretty,
             record: Record::default(),
+            otlp_endpoint: None,
             files: Vec::new(),
         }
     }

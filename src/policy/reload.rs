@@ -29,6 +29,8 @@ impl Policy {
         keep("telemetry.record_max_bytes", &old.max_bytes, &mut new.max_bytes, &mut kept);
         keep("telemetry.record_max_age", &old.max_age, &mut new.max_age, &mut kept);
         keep("telemetry.record_retention", &old.retention, &mut new.retention, &mut kept);
+        let (old, new) = (&running.otlp_endpoint, &mut self.otlp_endpoint);
+        keep("telemetry.otlp_endpoint", old, new, &mut kept);
         self.keep_doors(running, &mut kept);
         kept
     }
@@ -82,6 +84,7 @@ mod tests {
         new.max_conversations = 6;
         new.log_format = LogFormat::Json;
         new.record.max_bytes = 7;
+        new.otlp_endpoint = Some(http::Uri::from_static("http://127.0.0.1:4318"));
         let mut taken = Policy::default();
         for policy in [&mut new, &mut taken] {
             policy.routes_pass = vec!["/v1/embeddings".to_owned()];
@@ -102,6 +105,7 @@ mod tests {
                 "conversation.max_per_principal",
                 "telemetry.log_format",
                 "telemetry.record_max_bytes",
+                "telemetry.otlp_endpoint",
             ]
         );
         assert_eq!(format!("{new:?}"), format!("{taken:?}"));

@@ -177,16 +177,6 @@ impl<'f> Section<'f> {
         }
     }
 
-    /// Keys whose feature is not built: told when set, so that nobody believes they work.
-    pub(super) fn unavailable(&mut self, keys: &[&'static str]) {
-        for key in keys {
-            if let Some(entry) = self.take(key) {
-                let message = "not available in this version; remove it";
-                self.findings.tell(&entry.origin, &self.full(key), message);
-            }
-        }
-    }
-
     /// The full name of a key of this section.
     pub(super) fn full(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }

@@ -203,6 +203,9 @@ impl Page {
         self.text("record_max_bytes", &show_size(record.max_bytes));
         self.time("record_max_age", record.max_age);
         self.time("record_retention", record.retention);
+        if let Some(endpoint) = &policy.otlp_endpoint {
+            self.text("otlp_endpoint", endpoint.to_string().trim_end_matches('/'));
+        }
         self.section("routes");
         self.list("pass", policy.routes_pass.iter().map(String::as_str));
     }

@@ -1,8 +1,8 @@
 //! `[telemetry]`: logs and the task record.
 
 use super::findings::Findings;
-use super::section::{Section, size, span, words};
-use super::{LogFormat, Policy};
+use super::section::{Section, size, span, text, words};
+use super::{LogFormat, Policy, upstream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,6 +73,12 @@ pub(super) fn resolve(mut section: Section<'_>, policy: &mut Policy, findings: &
     section.set("record_max_bytes", &mut record.max_bytes, size);
     section.set("record_max_age", &mut record.max_age, span);
     section.set("record_retention", &mut record.retention, span);
-    section.unavailable(&["otlp_endpoint"]);
+    if let Some(url) = section.found("otlp_endpoint", text) {
+        match upstream::collector_url(&url.value) {
+            Ok(endpoint) => policy.otlp_endpoint = Some(endpoint),
+            // The value is not repeated: it may hold a password.
+            Err(message) => findings.tell(&url.origin, &url.key, message),
+        }
+    }
     section.finish();
 }

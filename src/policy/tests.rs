@@ -293,7 +293,11 @@ const PROBLEMS: &[(&str, &str)] = &[
     ("[store]\nkind = \"memory:x\"", "t.toml:2: store.kind: takes nothing behind \"memory:\""),
     (
         "[telemetry]\notlp_endpoint = \"x\"",
-        "t.toml:2: telemetry.otlp_endpoint: not available in this version; remove it",
+        "t.toml:2: telemetry.otlp_endpoint: must begin with http:// or https://",
+    ),
+    (
+        "[telemetry]\notlp_endpoint = \"http://me:secret@c.example\"",
+        "t.toml:2: telemetry.otlp_endpoint: must be a base URL, without credentials, a query or a fragment",
     ),
     (
         "[telemetry]\nlog_format = \"xml\"",
@@ -583,6 +587,7 @@ key_file = "/srv/key"
 durability = "machine"
 [telemetry]
 log_format = "json"
+otlp_endpoint = "https://collector.example/otlp"
 [routes]
 pass = ["/v1/embeddings"]
 "#;
@@ -713,6 +718,7 @@ fn the_example_names_every_key_with_its_default() {
         "allow",
         "max_calls",
         "deadline",
+        "otlp_endpoint",
     ]
     .map(|key| format!("{key} = "));
     let mut live = String::new();

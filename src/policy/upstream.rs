@@ -64,6 +64,20 @@ fn base_url(url: &str) -> Result<Uri, &'static str> {
     Ok(uri)
 }
 
+/// The base URL of a collector.
+pub(super) fn collector_url(url: &str) -> Result<Uri, &'static str> {
+    const FORM: &str = "is no URL; write it as \"http://127.0.0.1:4318\"";
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        return Err("must begin with http:// or https://");
+    }
+    if url.contains(['?', '#', '@']) {
+        return Err("must be a base URL, without credentials, a query or a fragment");
+    }
+    let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| FORM)?;
+    let host = uri.authority().ok_or(FORM)?.host();
+    if host.is_empty() { Err(FORM) } else { Ok(uri) }
+}
+
 /// A secret and the file it came from.
 #[derive(Default)]
 pub(super) struct FromFile {

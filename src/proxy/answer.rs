@@ -19,7 +19,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 /// A whole response that may go down.
 pub(super) struct Whole {
@@ -46,11 +45,12 @@ pub(super) async fn whole(
     journal: &mut Journal,
 ) -> Result<Whole, Stopped> {
     let body = collect(settings, passage, upcall).await?;
-    let began = Instant::now();
+    journal.judges();
     let judged = {
         let completion = Completion::parse(&body, settings.policy.limits.depth).map_err(|_| {
             Stopped::upstream(Code::UpstreamInvalid, "The upstream's answer is not a completion.")
         })?;
+        journal.hears(&completion);
         let proposal = Proposal::of(&completion);
         if completion.error && !proposal.has_calls() {
             return Ok(Whole { body, released: None, notes: Vec::new(), operations: None });
@@ -67,7 +67,7 @@ pub(super) async fn whole(
     };
     journal.would_refuse(released.would_refuse().iter().copied());
     notes.extend(released.notes().iter().cloned());
-    journal.spends(began.elapsed());
+    journal.judged();
     Ok(Whole { body, released: Some(released), notes, operations })
 }
 

@@ -15,6 +15,7 @@ use crate::guard::pairing;
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
 use crate::policy::UpstreamKind;
+use crate::telemetry::trace::Asked;
 use crate::wire::json::BodyFault;
 use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
@@ -31,6 +32,10 @@ pub(super) struct Cleared {
     pub(super) minted: Option<Rid>,
     /// What the model may propose.
     pub(super) offer: Offer,
+    /// Whether its list ends in results.
+    pub(super) continues: bool,
+    /// What a span tells of the request.
+    pub(super) asked: Asked,
     /// What was noted.
     pub(super) notes: Vec<Fault>,
     /// What enforcing would have refused it for.
@@ -100,6 +105,8 @@ pub(super) fn clear(
         rid: request.rid,
         minted,
         offer,
+        asked: if gateway.tracer.is_on() { asked(&request) } else { Asked::default() },
+        continues: pairing.runs.last().is_some_and(|run| run.live),
         notes: verdict.notes,
         would_refuse,
         admit,
@@ -123,6 +130,11 @@ fn model_refused(principal: &Principal, request: &ChatRequest<'_>) -> Option<Ref
         }
     };
     Some(Refusal::at(Code::ModelNotAllowed, "model", message))
+}
+
+fn asked(request: &ChatRequest<'_>) -> Asked {
+    let model = request.model.text().map(|model| shown(&model.decode()).into());
+    Asked { model, stream: request.stream }
 }
 
 /// What enforcing would refuse of these faults, where the operator only watches.

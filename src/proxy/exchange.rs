@@ -242,10 +242,11 @@ async fn run(
             return opaque(gateway, settings, journal, parts, body, notes).await;
         }
     };
+    journal.reads(&cleared);
     journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
     let mut passage =
         admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
-    journal.admitted(&passage);
+    journal.admitted(&mut passage);
     journal.would_refuse(passage.would_refuse());
     go_up(gateway, settings, journal, parts, cleared, passage).await
 }
@@ -278,11 +279,12 @@ async fn go_up(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     journal: &mut Journal,
-    parts: Parts,
+    mut parts: Parts,
     cleared: Box<Cleared>,
     mut passage: Passage,
 ) -> Result<Going, Box<Refusal>> {
     let notes = admission::notes(&cleared, &passage);
+    journal.leads(&mut parts.headers);
     let mut upcall = match forward::forward(gateway, settings, parts, &cleared, &passage) {
         Ok(upcall) => upcall,
         Err(refusal) => return Err(stop(passage, Ending::UpstreamFailed, refusal).await),
@@ -346,10 +348,11 @@ async fn opaque(
     gateway: &Arc<Gateway>,
     settings: &Settings,
     journal: &mut Journal,
-    parts: Parts,
+    mut parts: Parts,
     body: Bytes,
     notes: Vec<Fault>,
 ) -> Result<Going, Box<Refusal>> {
+    journal.leads(&mut parts.headers);
     let mut upcall = forward::pass(gateway, settings, parts, UpBody::whole(&body))?;
     journal.goes_up(None);
     match poll_fn(|cx| upcall.poll_head(cx)).await {

@@ -10,9 +10,12 @@ use super::gateway::Gateway;
 use super::operation;
 use crate::guard::fault::Code;
 use crate::ledger::calls::Proposal;
-use crate::ledger::event::{Admit, Admitted, Close, Ending, Event, Outcome, Settle, Transition};
+use crate::ledger::event::{
+    Admit, Admitted, Close, Ending, Event, Fact, Outcome, Settle, Transition,
+};
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, StoreError};
+use crate::telemetry::ExchangeSpan;
 use http::HeaderValue;
 use std::fmt;
 use std::future::Future;
@@ -44,6 +47,8 @@ pub(crate) struct Flight {
     place: Arc<Place>,
     /// `None`: the store did not answer, and it is owed the question.
     admitted: Option<Admitted>,
+    /// What its admission brought about.
+    facts: Vec<Fact>,
     /// Whether it goes on when the store does not answer.
     goes_on: bool,
     pushed: Option<oneshot::Receiver<Code>>,
@@ -84,12 +89,13 @@ impl Flight {
         applied: Result<Transition, StoreError>,
         goes_on: bool,
     ) -> Admission {
-        let up = |admitted, would_refuse| {
+        let up = |admitted, would_refuse, facts| {
             gateway.flights.admitted(&place);
             let flight = Flight {
                 gateway: Arc::clone(&gateway),
                 place: Arc::clone(&place),
                 admitted,
+                facts,
                 goes_on,
                 pushed: Some(pushed),
                 ending: Ending::ClientGone { calls_sent: false },
@@ -98,13 +104,15 @@ impl Flight {
             };
             Admission::Flight(flight, would_refuse)
         };
-        let applied = applied.map(|transition| (transition.outcome, transition.would_refuse));
+        let applied = applied.map(|Transition { outcome, effects, would_refuse }| {
+            (outcome, would_refuse, effects.facts)
+        });
         let turned_away = match applied {
-            Ok((Outcome::Admitted(admitted), would_refuse)) => {
-                return up(Some(admitted), would_refuse);
+            Ok((Outcome::Admitted(admitted), would_refuse, facts)) => {
+                return up(Some(admitted), would_refuse, facts);
             }
-            Err(StoreError::Unavailable(_)) if goes_on => return up(None, Vec::new()),
-            Ok((Outcome::Refused(refused), _)) => Admission::Refused(refused),
+            Err(StoreError::Unavailable(_)) if goes_on => return up(None, Vec::new(), Vec::new()),
+            Ok((Outcome::Refused(refused), ..)) => Admission::Refused(refused),
             Ok(_) => {
                 Admission::Failed(StoreError::Unavailable("the store answered something else"))
             }
@@ -118,6 +126,22 @@ impl Flight {
     #[must_use]
     pub(crate) fn admitted(&self) -> Option<&Admitted> {
         self.admitted.as_ref()
+    }
+
+    /// Which task its span belongs to, and the waits for tools that it ended.
+    pub(super) fn traces(&mut self, span: &mut ExchangeSpan) {
+        let Some(admitted) = &self.admitted else { return };
+        let Place { key, .. } = &*self.place;
+        let mut task = key.principal.as_bytes().to_vec();
+        task.extend_from_slice(key.conversation.as_bytes());
+        task.extend_from_slice(&admitted.generation.to_be_bytes());
+        let digest = self.gateway.store.digest_key().bytes("trace", &task);
+        span.belongs_to(*digest.as_bytes());
+        for fact in std::mem::take(&mut self.facts) {
+            if let Fact::CallAnswered { call, tool, registered, proposed_by } = fact {
+                span.waited(&tool, &call, registered, proposed_by);
+            }
+        }
     }
 
     /// The upstream works on it, by this id.

@@ -17,7 +17,7 @@ use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
 use crate::store::{ConversationKey, Store, StoreError};
-use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry};
+use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry, Tracer};
 use arc_swap::ArcSwap;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
@@ -162,6 +162,7 @@ pub struct Gateway {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) recorder: Recorder,
+    pub(crate) tracer: Tracer,
     pub(crate) flights: Arc<Flights>,
     arrears: Arrears,
     pub(crate) replica: Replica,
@@ -196,6 +197,8 @@ impl Gateway {
         let key_sets = KeySets::new(tasks.clone(), runtime.clone());
         let settings = Settings::new(policy, &key_sets)?;
         let client = pool::client(settings.policy.upstream.connect_timeout);
+        let endpoint = settings.policy.otlp_endpoint.as_ref();
+        let tracer = endpoint.map(|uri| Tracer::to(uri, metrics.clone())).unwrap_or_default();
         let aborter = Arc::new(Aborter::new(
             client.clone(),
             settings.abort_target()?,
@@ -209,6 +212,7 @@ impl Gateway {
             settings: ArcSwap::from_pointee(settings),
             key_sets,
             store,
+            tracer,
             metrics,
             recorder,
             flights,
@@ -282,17 +286,30 @@ impl Gateway {
         event: Event,
         rules: &Arc<Rules>,
     ) -> Result<Transition, StoreError> {
-        let op = StoreOp::of(&event);
+        self.measured(StoreOp::of(&event), async {
+            self.pay(key).await?;
+            self.store.apply(key, event, rules).await
+        })
+        .await
+    }
+
+    /// Waits for what the store was asked, and measures it. That a principal holds too much is an answer,
+    /// and no failure of the store.
+    ///
+    /// # Errors
+    /// When the store did not do it.
+    pub(crate) async fn measured<T>(
+        &self,
+        op: StoreOp,
+        asked: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let began = Instant::now();
-        let applied = match self.pay(key).await {
-            Ok(()) => self.store.apply(key, event, rules).await,
-            Err(error) => Err(error),
-        };
+        let answer = asked.await;
         self.metrics.store(op, began.elapsed());
-        if applied.is_err() {
+        if matches!(answer, Err(StoreError::Unavailable(_))) {
             self.metrics.store_error();
         }
-        applied
+        answer
     }
 
     /// The state of a conversation as last committed.
@@ -303,8 +320,11 @@ impl Gateway {
         &self,
         key: &ConversationKey,
     ) -> Result<Option<Conversation>, StoreError> {
-        self.pay(key).await?;
-        self.store.read(key).await
+        self.measured(StoreOp::Read, async {
+            self.pay(key).await?;
+            self.store.read(key).await
+        })
+        .await
     }
 
     /// Forgets a conversation. Whether there was one.
@@ -312,7 +332,7 @@ impl Gateway {
     /// # Errors
     /// When the store does not answer.
     pub(crate) async fn remove(&self, key: &ConversationKey) -> Result<bool, StoreError> {
-        self.arrears.remove(&*self.store, key).await
+        self.measured(StoreOp::Remove, self.arrears.remove(&*self.store, key)).await
     }
 
     /// The store did not answer, and this happened all the same: it is brought there later.

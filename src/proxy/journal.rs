@@ -3,13 +3,19 @@
 //! Ids, paths, codes and times only: no argument, result, prompt or key.
 
 use super::admission::Passage;
+use super::clearance::Cleared;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
+use super::screen::Payload;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{ExchangeId, Held};
 use crate::store::ConversationKey;
-use crate::telemetry::{ExchangeFacts, ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
+use crate::telemetry::{
+    ExchangeFacts, ExchangeOutcome, ExchangeSpan, FaultVerdict, InFlight, ModelCall, Route,
+};
+use crate::wire::completion::Completion;
+use crate::wire::json::Field;
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,6 +33,8 @@ pub(crate) struct Journal {
     conversation: Option<String>,
     attempt: u32,
     first_call: bool,
+    /// Whether its list ends in results.
+    continues: bool,
     rid: Option<String>,
     stream: bool,
     status: Option<StatusCode>,
@@ -45,8 +53,12 @@ pub(crate) struct Journal {
     head: Option<Instant>,
     first_data: Option<Instant>,
     spent: Duration,
+    /// Since when its answer is judged and settled.
+    judging: Option<Instant>,
     spoken: bool,
     place: Option<(OwnedSemaphorePermit, InFlight)>,
+    /// Its span, where somebody wants it.
+    span: Option<Box<ExchangeSpan>>,
     _live: Option<TaskTrackerToken>,
 }
 
@@ -75,6 +87,7 @@ impl Journal {
             conversation: None,
             attempt: 0,
             first_call: false,
+            continues: false,
             rid: None,
             stream: false,
             status: None,
@@ -90,8 +103,13 @@ impl Journal {
             head: None,
             first_data: None,
             spent: Duration::ZERO,
+            judging: None,
             spoken: false,
             place: None,
+            span: match route {
+                Route::Chat => gateway.tracer.begin(headers, exchange),
+                _ => None,
+            },
             _live: Some(gateway.live.token()),
         })
     }
@@ -120,13 +138,55 @@ impl Journal {
         }
     }
 
+    /// What the rules saw of its list.
+    pub(super) fn reads(&mut self, cleared: &Cleared) {
+        self.continues = cleared.continues;
+        if let Some(span) = &mut self.span {
+            span.asks(cleared.asked.clone());
+        }
+    }
+
     /// What the ledger said.
-    pub(crate) fn admitted(&mut self, passage: &Passage) {
+    pub(crate) fn admitted(&mut self, passage: &mut Passage) {
         if let Some(admitted) = passage.admitted() {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
             self.first_call = admitted.first_call;
         }
+        if let (Some(span), Some(flight)) = (&mut self.span, passage.flight()) {
+            flight.traces(span);
+        }
+    }
+
+    /// What goes up is part of its span.
+    pub(super) fn leads(&self, headers: &mut HeaderMap) {
+        if let Some(span) = &self.span {
+            self.gateway.tracer.lead(span, headers);
+        }
+    }
+
+    /// What a whole answer says of itself.
+    pub(super) fn hears(&mut self, completion: &Completion<'_>) {
+        let Some(span) = &mut self.span else { return };
+        let (id, model) = (text(&completion.id), text(&completion.model));
+        span.hears(id.as_deref(), model.as_deref(), completion.usage);
+        completion
+            .choices
+            .iter()
+            .filter_map(|choice| text(&choice.finish_reason))
+            .for_each(|reason| span.finishes(&reason));
+    }
+
+    /// What an event of a stream says of it.
+    pub(super) fn hears_event(&mut self, payload: &Payload<'_>) {
+        let (Some(span), Payload::Chunk(chunk)) = (&mut self.span, payload) else { return };
+        let (id, model) = (text(&chunk.id), text(&chunk.model));
+        span.hears(id.as_deref(), model.as_deref(), chunk.usage);
+        chunk
+            .choices
+            .iter()
+            .filter_map(|choice| text(&choice.finish_reason))
+            .for_each(|reason| span.finishes(&reason));
     }
 
     /// The request's body is here: what it takes until it goes up is ours.
@@ -142,9 +202,16 @@ impl Journal {
         self.sent = Some(now);
     }
 
-    /// Work of ours between the upstream and the client.
-    pub(crate) fn spends(&mut self, span: Duration) {
-        self.spent += span;
+    /// The whole answer is here: what it takes until it may go down is ours.
+    pub(crate) fn judges(&mut self) {
+        self.judging = Some(Instant::now());
+    }
+
+    /// It may go down, or not.
+    pub(crate) fn judged(&mut self) {
+        if let Some(since) = self.judging.take() {
+            self.spent += since.elapsed();
+        }
     }
 
     /// The upstream's head is here.
@@ -154,9 +221,11 @@ impl Journal {
         self.stream = stream;
     }
 
-    /// The first bytes of a stream go down.
-    pub(crate) fn speaks(&mut self) {
-        if !self.spoken {
+    /// Bytes of a stream go down. A comment of ours, or an error in place of an answer, is no first token.
+    pub(crate) fn speaks(&mut self, comment: bool) {
+        let answers =
+            matches!(self.outcome, ExchangeOutcome::ClientGone | ExchangeOutcome::Delivered);
+        if !self.spoken && !comment && answers {
             self.spoken = true;
             self.first_data = Some(Instant::now());
         }
@@ -173,6 +242,9 @@ impl Journal {
             self.counted.push(code);
             self.told.would_refuse.push(code);
             self.gateway.metrics.fault(code, FaultVerdict::WouldRefuse);
+            if let Some(span) = &mut self.span {
+                span.fault(code.as_str(), "", FaultVerdict::WouldRefuse);
+            }
         }
     }
 
@@ -188,6 +260,9 @@ impl Journal {
                 Some(at) => drop(self.counted.swap_remove(at)),
                 None => self.gateway.metrics.fault(note.code, FaultVerdict::Note),
             }
+            if let Some(span) = &mut self.span {
+                span.fault(note.code.as_str(), &note.param, FaultVerdict::Note);
+            }
         }
     }
 
@@ -196,6 +271,9 @@ impl Journal {
         for fault in &refusal.faults {
             self.codes.push(fault.code.as_str());
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
+            if let Some(span) = &mut self.span {
+                span.fault(fault.code.as_str(), &fault.param, FaultVerdict::Refuse);
+            }
         }
         self.notes(&refusal.notes);
         if self.gateway.recorder.is_on() {
@@ -260,6 +338,38 @@ impl Journal {
             held: told.held,
         });
     }
+
+    /// The span as far as the journal knows more than it.
+    fn traced(&mut self) -> Option<ExchangeSpan> {
+        let mut span = *self.span.take()?;
+        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
+        span.says("tigertally.exchange", &self.exchange.to_string());
+        if let Some(conversation) = &self.conversation {
+            span.says("gen_ai.conversation.id", conversation);
+        }
+        if let Some(rid) = &self.rid {
+            span.says("tigertally.rid", rid);
+        }
+        if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
+            span.counts("tigertally.generation", generation);
+        }
+        if self.attempt > 0 {
+            span.counts("tigertally.attempt", self.attempt.into());
+        }
+        if let Some(status) = self.status {
+            span.counts("http.response.status_code", status.as_u16().into());
+        }
+        if let (Some(sent), Some(first)) = (self.sent, self.first_data) {
+            span.speaks(first - sent);
+        }
+        span.ends(self.outcome);
+        Some(span)
+    }
+}
+
+/// A text of the upstream's.
+fn text<'a>(field: &Field<'a>) -> Option<Cow<'a, str>> {
+    field.text().map(|text| text.decode())
 }
 
 impl Drop for Journal {
@@ -269,12 +379,14 @@ impl Drop for Journal {
             // Not the client went away: we did.
             self.outcome = ExchangeOutcome::Withheld;
         }
+        self.judged();
         let metrics = &self.gateway.metrics;
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);
             if self.outcome == ExchangeOutcome::Delivered && self.route == Route::Chat {
-                let first = self.first_call || self.attempt == 0;
+                let tracked = self.attempt > 0;
+                let first = if tracked { self.first_call } else { !self.continues };
                 let call = if first { ModelCall::First } else { ModelCall::Later };
                 metrics.model_call(call, now - sent);
             }
@@ -283,6 +395,9 @@ impl Drop for Journal {
             }
         }
         self.record(now - self.began);
+        if let Some(span) = self.traced() {
+            self.gateway.tracer.end(span);
+        }
         let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
         tracing::info!(
             request_id = self.stamp.request_id.to_str().unwrap_or("-"),

@@ -45,6 +45,7 @@ mod screen;
 mod server;
 mod splice;
 mod substitute;
+mod traces;
 mod upstream;
 
 pub use flights::Flights;

@@ -232,6 +232,7 @@ impl Relay {
             event.is_error(),
             self.settings.policy.limits.depth,
         );
+        self.journal.hears_event(&payload);
         match self.phase {
             Phase::Open => self.take_open(&payload, event.wire),
             Phase::Answered | Phase::Tail if payload.carries_calls() => {
@@ -333,7 +334,7 @@ impl Relay {
 
     /// A slice is handed to the HTTP server.
     fn hand_over(&mut self, slice: Bytes) -> Bytes {
-        self.journal.speaks();
+        self.journal.speaks(slice == COMMENT);
         if self.calls_released
             && !matches!(self.phase, Phase::Failed | Phase::Over)
             && let Some(flight) = self.passage.flight()

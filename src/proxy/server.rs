@@ -12,9 +12,10 @@ use super::gateway::{Gateway, StartError};
 use super::identity::Peer;
 use super::port::{PerConnection, Port, Serving};
 use super::router::Target;
+use super::traces;
 use crate::policy::Policy;
 use crate::store::Store;
-use crate::telemetry::{Route, Telemetry};
+use crate::telemetry::{Route, StoreOp, Telemetry};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -135,6 +136,7 @@ impl Running {
         gateway.spawn(port(ADMIN_CONNECTIONS, &running.stop_admin).serve(admin, back));
         gateway.spawn(keep_key_sets(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(sweep(Arc::clone(&gateway), running.cut.clone()));
+        gateway.spawn(traces::send(Arc::clone(&gateway), running.cut.clone()));
         gateway.spawn(flight::look_after(Arc::clone(&gateway), running.cut.clone()));
         Ok(running)
     }
@@ -201,7 +203,7 @@ async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
             _ = tick.tick() => {}
         }
         let rules = gateway.settings().policy.ledger.clone();
-        if let Err(error) = gateway.store.sweep(&rules).await {
+        if let Err(error) = gateway.measured(StoreOp::Tick, gateway.store.sweep(&rules)).await {
             tracing::warn!(%error, "the store cannot be swept");
         } else {
             gateway.pay_all().await;

@@ -3,7 +3,7 @@
 
 use super::labels::CallVerdict;
 use super::metrics::Metrics;
-use crate::ledger::event::{Effects, Fact, Millis};
+use crate::ledger::event::{Effects, Fact, Millis, TaskOutcome};
 use std::time::Duration;
 
 impl Metrics {
@@ -19,6 +19,8 @@ impl Metrics {
             Fact::CallRegistered { tool, forced: false } => self.call(tool, CallVerdict::Pass),
             Fact::CallRegistered { tool, forced: true } => self.call(tool, CallVerdict::Forced),
             Fact::ResultForced => self.result_forced(),
+            Fact::ResultClosed => self.result_closed(),
+            Fact::WriteBecame(outcome) => self.write(*outcome),
             Fact::ResultDecided { tool, code, waited } => {
                 self.result(*code);
                 // A refused result may be offered again and again: only the accepted one was waited for.
@@ -26,8 +28,15 @@ impl Metrics {
                     self.tool_waited(tool, duration(*waited));
                 }
             }
+            // For traces: counted with the decision on its result.
+            Fact::CallAnswered { .. } => {}
             Fact::CallTimedOut { tool } => self.call(tool, CallVerdict::TimedOut),
-            Fact::TaskEnded { outcome, took, .. } => self.task(*outcome, duration(*took)),
+            Fact::TaskEnded { outcome, took, limit, .. } => {
+                self.task(*outcome, duration(*took));
+                if let Some(limit) = limit.filter(|_| *outcome == TaskOutcome::Incomplete) {
+                    self.budget_end(limit);
+                }
+            }
         }
     }
 }
@@ -44,7 +53,8 @@ mod tests {
     };
     use super::*;
     use crate::guard::fault::Code;
-    use crate::ledger::event::TaskOutcome;
+    use crate::ledger::event::WriteOutcome;
+    use crate::ledger::lanes::Limit;
     use crate::policy::{Tool, Tools};
 
     fn metrics() -> Metrics {
@@ -89,6 +99,15 @@ mod tests {
                     limit: None,
                     took: Millis(2_000),
                 },
+                Fact::TaskEnded {
+                    generation: 4,
+                    outcome: TaskOutcome::Incomplete,
+                    limit: Some(Limit::ToolCalls),
+                    took: Millis(3_000),
+                },
+                Fact::ResultClosed,
+                Fact::WriteBecame(WriteOutcome::Unknown),
+                Fact::WriteBecame(WriteOutcome::NotApplied),
             ],
             open_calls: 2,
             ..Effects::default()
@@ -102,7 +121,14 @@ mod tests {
             ("calls_total{tool=\"refund_order\",verdict=\"timed_out\"}", Some(1.0)),
             ("results_total{verdict=\"accepted\"}", Some(1.0)),
             ("results_total{verdict=\"late\"}", Some(1.0)),
-            ("results_total{verdict=\"stale\"}", None),
+            ("results_total{verdict=\"closed\"}", Some(1.0)),
+            ("results_total{verdict=\"stale\"}", Some(0.0)),
+            ("write_outcomes_total{outcome=\"unknown\"}", Some(1.0)),
+            ("write_outcomes_total{outcome=\"not_applied\"}", Some(1.0)),
+            ("write_outcomes_total{outcome=\"applied\"}", Some(0.0)),
+            ("budget_ends_total{limit=\"tool_calls\"}", Some(1.0)),
+            ("budget_ends_total{limit=\"model_calls\"}", Some(0.0)),
+            ("tasks_total{outcome=\"incomplete\"}", Some(1.0)),
             ("tool_wait_seconds_count{tool=\"get_order_status\"}", Some(1.0)),
             ("tool_wait_seconds_sum{tool=\"get_order_status\"}", Some(1.5)),
             ("tool_wait_seconds_count{tool=\"refund_order\"}", Some(0.0)),
@@ -159,6 +185,7 @@ mod tests {
         for (family, series) in [
             ("exchanges_total", 25),
             ("faults_total", 3 * Code::ALL.len()),
+            // Not counted here: what was accepted, forced and closed.
             ("results_total", Code::ALL.len()),
             ("store_seconds_count", StoreOp::ALL.len()),
             ("aborts_total", AbortOutcome::ALL.len()),
@@ -168,6 +195,7 @@ mod tests {
                 .lines()
                 .filter(|line| line.starts_with(&prefix))
                 .filter_map(|line| line.rsplit(' ').next())
+                .filter(|value| *value != "0")
                 .collect();
             assert_eq!(values, vec!["1"; series], "{family}");
         }
@@ -205,6 +233,9 @@ mod tests {
             "store_seconds",
             "store_errors_total",
             "aborts_total",
+            "write_outcomes_total",
+            "budget_ends_total",
+            "spans_total",
             "build_info",
         ] {
             assert!(text.contains(&format!("# TYPE tigertally_{family} ")), "{family}");

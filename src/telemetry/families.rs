@@ -181,6 +181,27 @@ pub(super) const ABORTS: Family = Family {
     buckets: &[],
 };
 
+pub(super) const WRITE_OUTCOMES: Family = Family {
+    name: "write_outcomes_total",
+    help: "Writes whose outcome became unknown, and what was learnt of such.",
+    labels: &["outcome"],
+    buckets: &[],
+};
+
+pub(super) const BUDGET_ENDS: Family = Family {
+    name: "budget_ends_total",
+    help: "Tasks that ended because they ran out of something.",
+    labels: &["limit"],
+    buckets: &[],
+};
+
+pub(super) const SPANS: Family = Family {
+    name: "spans_total",
+    help: "Spans for the collector of traces.",
+    labels: &["outcome"],
+    buckets: &[],
+};
+
 /// Makes metrics and registers them.
 pub(super) struct Maker(pub(super) Registry);
 
@@ -239,7 +260,8 @@ impl Maker {
     }
 }
 
-/// Counters by code, each made when first counted: most codes never occur.
+/// Counters by code, each made when first counted: most codes never occur. What an alert looks at must be
+/// made before, as a rise from nothing to one is no rise to Prometheus.
 pub(super) struct Lazy {
     family: IntCounterVec,
     series: Vec<OnceLock<IntCounter>>,

@@ -1,6 +1,7 @@
 //! Labels of metrics: closed sets, known before the first request.
 
-use crate::ledger::event::{Event, TaskOutcome};
+use crate::ledger::event::{Event, TaskOutcome, WriteOutcome};
+use crate::ledger::lanes::Limit;
 
 /// A closed set of label values.
 pub(super) trait Label: Copy + 'static {
@@ -128,6 +129,18 @@ labels! {
 }
 
 labels! {
+    /// What became of a span for the collector.
+    SpanOutcome {
+        /// The collector took it.
+        Exported = "exported",
+        /// Too many waited to be sent.
+        Full = "full",
+        /// The collector did not take it.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// What a store was asked for.
     StoreOp {
         /// A request asks to go up.
@@ -146,10 +159,12 @@ labels! {
         Start = "start",
         /// Settle a write's outcome.
         Resolve = "resolve",
-        /// Time passes.
+        /// Time passes: all that fell due, in one sweep.
         Tick = "tick",
         /// Forget a conversation.
         Remove = "remove",
+        /// Look at a conversation.
+        Read = "read",
         /// Is it reachable?
         Ready = "ready",
     }
@@ -191,6 +206,38 @@ impl Label for TaskOutcome {
     }
 }
 
+impl Label for WriteOutcome {
+    const ALL: &'static [Self] = &[
+        WriteOutcome::Unknown,
+        WriteOutcome::Reported,
+        WriteOutcome::Applied,
+        WriteOutcome::NotApplied,
+        WriteOutcome::Withdrawn,
+        WriteOutcome::Forgotten,
+    ];
+
+    fn label(self) -> &'static str {
+        self.as_str()
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Label for Limit {
+    const ALL: &'static [Self] =
+        &[Limit::ModelCalls, Limit::Attempts, Limit::Time, Limit::ToolCalls];
+
+    fn label(self) -> &'static str {
+        self.as_str()
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +249,8 @@ mod tests {
     #[test]
     fn every_label_stands_at_its_index() {
         assert!(in_order::<TaskOutcome>());
+        assert!(in_order::<WriteOutcome>());
+        assert!(in_order::<Limit>());
         assert!(in_order::<Route>());
         assert!(in_order::<StoreOp>());
     }

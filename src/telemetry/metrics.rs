@@ -7,10 +7,12 @@
 use super::families::{self, Lazy, Maker, about_this_build};
 use super::gauges::{Held, InFlight};
 use super::labels::{
-    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
+    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, SpanOutcome,
+    StoreOp,
 };
 use crate::guard::fault::Code;
-use crate::ledger::event::TaskOutcome;
+use crate::ledger::event::{TaskOutcome, WriteOutcome};
+use crate::ledger::lanes::Limit;
 use crate::policy::Tools;
 use arc_swap::ArcSwap;
 use prometheus::{
@@ -23,6 +25,10 @@ use std::time::Duration;
 
 /// The label of tools that are not configured.
 const OTHER: &str = "other";
+
+/// What the ledger may say of a result.
+const RESULT_CODES: &[Code] =
+    &[Code::Unmatched, Code::Duplicate, Code::Conflict, Code::Stale, Code::Late, Code::Mismatch];
 
 /// All metrics of one process. Clones count into the same series.
 #[derive(Clone)]
@@ -51,6 +57,9 @@ struct Series {
     handshakes_failed: IntCounter,
     record_dropped: IntCounter,
     aborts: Vec<IntCounter>,
+    write_outcomes: Vec<IntCounter>,
+    budget_ends: Vec<IntCounter>,
+    spans: Vec<IntCounter>,
 }
 
 /// Series of every configured tool, and of all others together.
@@ -82,8 +91,8 @@ impl Metrics {
         let series = Series {
             exchanges: make.exchanges()?,
             faults: make.lazy(&families::FAULTS, FaultVerdict::ALL.len() * Code::ALL.len())?,
-            // The last two are for what was accepted, and for what was let in by force.
-            results: make.lazy(&families::RESULTS, Code::ALL.len() + 2)?,
+            // The last ones are for what was accepted, let in by force, and closed by the client.
+            results: make.lazy(&families::RESULTS, Code::ALL.len() + 3)?,
             tools: ArcSwap::from_pointee(tool_series(tools, &calls, &tool_wait)),
             calls,
             tool_wait,
@@ -102,10 +111,15 @@ impl Metrics {
             handshakes_failed: make.counter(&families::HANDSHAKES_FAILED)?,
             record_dropped: make.counter(&families::RECORD_DROPPED)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
+            write_outcomes: make.counters_by::<WriteOutcome>(&families::WRITE_OUTCOMES)?,
+            budget_ends: make.counters_by::<Limit>(&families::BUDGET_ENDS)?,
+            spans: make.counters_by::<SpanOutcome>(&families::SPANS)?,
             registry: make.0,
         };
         about_this_build(&series.registry)?;
-        Ok(Metrics(Arc::new(series)))
+        let metrics = Metrics(Arc::new(series));
+        metrics.begin_at_zero();
+        Ok(metrics)
     }
 
     /// The configuration changed: series for the tools that it names now. Older series stay.
@@ -121,21 +135,64 @@ impl Metrics {
 
     /// A fault was found.
     pub fn fault(&self, code: Code, verdict: FaultVerdict) {
+        self.fault_series(code, verdict).inc();
+    }
+
+    fn fault_series(&self, code: Code, verdict: FaultVerdict) -> &IntCounter {
         let index = code as usize * FaultVerdict::ALL.len() + verdict.index();
-        self.0.faults.at(index, &[code.as_str(), verdict.as_str()]).inc();
+        self.0.faults.at(index, &[code.as_str(), verdict.as_str()])
+    }
+
+    /// Everything that may be refused for, and every decision on a result, stands there with zero from the
+    /// start: Prometheus cannot see a series rise that begins with one.
+    fn begin_at_zero(&self) {
+        for code in Code::ALL {
+            let _ = self.fault_series(code, FaultVerdict::Refuse);
+        }
+        for code in RESULT_CODES {
+            let _ = self.0.results.at(*code as usize, &[code.as_str()]);
+        }
+        let _ = (self.accepted(), self.forced(), self.closed());
     }
 
     /// A result was decided on. `None`: accepted.
     pub fn result(&self, refused: Option<Code>) {
         match refused {
             Some(code) => self.0.results.at(code as usize, &[code.as_str()]).inc(),
-            None => self.0.results.at(Code::ALL.len(), &["accepted"]).inc(),
+            None => self.accepted().inc(),
         }
+    }
+
+    fn accepted(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len(), &["accepted"])
+    }
+
+    fn forced(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len() + 1, &["forced"])
+    }
+
+    fn closed(&self) -> &IntCounter {
+        self.0.results.at(Code::ALL.len() + 2, &["closed"])
     }
 
     /// A result was let in although a rule would have refused it.
     pub fn result_forced(&self) {
-        self.0.results.at(Code::ALL.len() + 1, &["forced"]).inc();
+        self.forced().inc();
+    }
+
+    /// A client put its own notice in place of a result.
+    pub fn result_closed(&self) {
+        self.closed().inc();
+    }
+
+    /// Something became of a write whose outcome is, or was, unknown.
+    pub fn write(&self, outcome: WriteOutcome) {
+        self.0.write_outcomes[outcome.index()].inc();
+    }
+
+    /// A task ran out of something.
+    pub fn budget_end(&self, limit: Limit) {
+        self.0.budget_ends[limit.index()].inc();
     }
 
     /// Something became of a proposed call.
@@ -220,6 +277,11 @@ impl Metrics {
     /// Lines of the task record were dropped.
     pub fn record_dropped(&self, lines: u64) {
         self.0.record_dropped.inc_by(lines);
+    }
+
+    /// So many spans were sent to the collector, or were not.
+    pub fn spans(&self, outcome: SpanOutcome, spans: u64) {
+        self.0.spans[outcome.index()].inc_by(spans);
     }
 
     /// The upstream was asked to abort.

@@ -1,7 +1,8 @@
-//! What is measured and written down: numbers ([`metrics`]), the task record ([`record`]) and logs ([`logs`]).
+//! What is measured and written down: numbers ([`metrics`]), the task record ([`record`]), traces ([`trace`]) and
+//! logs ([`logs`]).
 //!
 //! Numbers are sums of the facts that the ledger commits and of what the proxy did; labels are closed
-//! sets, so no client can make a new series. Neither ever holds an argument, a result, a prompt or a key.
+//! sets, so no client can make a new series. None of them ever holds an argument, a result, a prompt or a key.
 
 mod facts;
 mod families;
@@ -10,13 +11,16 @@ mod labels;
 pub mod logs;
 pub mod metrics;
 pub mod record;
+pub mod trace;
 
 pub use gauges::{Held, InFlight};
 pub use labels::{
-    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, ModelCall, Route, StoreOp,
+    AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, ModelCall, Route, SpanOutcome,
+    StoreOp,
 };
 pub use metrics::Metrics;
 pub use record::{ExchangeFacts, Recorder};
+pub use trace::{ExchangeSpan, Tracer};
 
 /// Where a proxy tells what it does.
 #[derive(Clone, Debug)]

@@ -14,6 +14,10 @@ pub struct Chunk<'a> {
     pub id: Field<'a>,
     /// `choices`; empty for usage-only chunks.
     pub choices: SmallVec<[ChunkChoice<'a>; 1]>,
+    /// `model`
+    pub model: Field<'a>,
+    /// The raw `usage` value.
+    pub usage: Option<&'a str>,
     /// Whether it is an error: by an `error` member that is not null, or by `"object":"error"`.
     pub error: bool,
 }
@@ -60,6 +64,8 @@ impl<'a> Chunk<'a> {
         scanner.object(|value, key| {
             match key {
                 "id" => chunk.id = value.field()?,
+                "model" => chunk.model = value.field()?,
+                "usage" => chunk.usage = Some(value.skip()?.raw),
                 "error" => chunk.error |= !matches!(value.field()?, Field::Null),
                 "object" => chunk.error |= value.field()?.is("error"),
                 "choices" => call::each(value, |value, _| {

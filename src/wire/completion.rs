@@ -11,6 +11,10 @@ pub struct Completion<'a> {
     pub id: Field<'a>,
     /// `choices`; empty when absent or null.
     pub choices: Vec<Choice<'a>>,
+    /// `model`
+    pub model: Field<'a>,
+    /// The raw `usage` value.
+    pub usage: Option<&'a str>,
     /// Whether it is an error: by an `error` member that is not null, or by `"object":"error"`.
     pub error: bool,
 }
@@ -40,6 +44,8 @@ impl<'a> Completion<'a> {
         scanner.object(|value, key| {
             match key {
                 "id" => completion.id = value.field()?,
+                "model" => completion.model = value.field()?,
+                "usage" => completion.usage = Some(value.skip()?.raw),
                 "error" => completion.error |= !matches!(value.field()?, Field::Null),
                 "object" => completion.error |= value.field()?.is("error"),
                 "choices" => completion.choices = choices(value)?,

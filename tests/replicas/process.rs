@@ -10,12 +10,12 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Process {
-    listen: String,
-    admin: String,
+    pub(crate) listen: String,
+    pub(crate) admin: String,
     upstream: String,
     store: String,
-    scratch: TempDir,
-    child: Child,
+    pub(crate) scratch: TempDir,
+    pub(crate) child: Child,
     pub(crate) client: reqwest::Client,
 }
 

@@ -7,12 +7,11 @@ use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
 use crate::telemetry::ExchangeOutcome;
 use bytes::Bytes;
-use std::time::Instant;
 
 impl Relay {
     /// Judges what came, and asks the ledger.
     pub(super) fn conclude(&mut self, last: Last) {
-        let began = Instant::now();
+        self.journal.judges();
         let assembled = self.assembly.take().map(|assembly| assembly.finish(End::Clean));
         let (proposal, faults) = assembled.unwrap_or_default();
         if last.done {
@@ -35,10 +34,10 @@ impl Relay {
             }
             Err(stopped) => self.stop(stopped),
         }
-        self.journal.spends(began.elapsed());
     }
 
     pub(super) fn settled(&mut self, settled: Result<Released, Stopped>, last: Last) {
+        self.journal.judged();
         match settled {
             Ok(released) => {
                 self.journal.would_refuse(released.would_refuse().iter().copied());
@@ -103,6 +102,8 @@ impl Relay {
     pub(super) fn stop(&mut self, stopped: Stopped) {
         self.hold.discard();
         self.upcall.cancel();
+        self.journal.judged();
+        self.what_waits_is_said();
         self.journal.refuses(&stopped.refusal);
         if self.torn {
             // An event must not be glued to an unfinished one.
@@ -118,9 +119,17 @@ impl Relay {
     /// The upstream says that it failed.
     pub(super) fn failed(&mut self) {
         self.phase = Phase::Failed;
+        self.what_waits_is_said();
         self.journal.ends(ExchangeOutcome::UpstreamError);
         if let Some(flight) = self.passage.flight() {
             flight.close(Ending::UpstreamFailed);
+        }
+    }
+
+    /// Text that may go goes down before the error that follows it.
+    fn what_waits_is_said(&mut self) {
+        if !self.outbox.is_empty() {
+            self.journal.speaks(false);
         }
     }
 
