@@ -191,6 +191,7 @@ impl Listener for Both {
     fn committed(&self, key: &ConversationKey, effects: &Effects) {
         self.flights.committed(key, effects);
         self.metrics.committed(effects);
+        self.metrics.feed().committed(key, effects);
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) struct Question<'a> {
     gateway: &'a Gateway,
     pub(super) policy: &'a Policy,
     key: ConversationKey,
+    id: &'a str,
 }
 
 impl<'a> Question<'a> {
@@ -41,7 +42,7 @@ impl<'a> Question<'a> {
         gateway: &'a Gateway,
         policy: &'a Policy,
         principal: &Principal,
-        id: &str,
+        id: &'a str,
     ) -> Result<Self, Box<Refusal>> {
         if !is_conversation_id(id) {
             return Err(Box::new(Refusal::plain(
@@ -53,7 +54,12 @@ impl<'a> Question<'a> {
             return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
         }
         let key = conversation_key(gateway.store().digest_key(), principal, id);
-        Ok(Question { gateway, policy, key })
+        Ok(Question { gateway, policy, key, id })
+    }
+
+    /// The journal is to say that this is asked about the conversation.
+    pub(super) fn asks(&self, what: &'static str, journal: &mut Journal) {
+        journal.asks(what, &self.key, self.id);
     }
 
     pub(super) async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
@@ -84,8 +90,13 @@ impl<'a> Question<'a> {
     }
 
     pub(super) fn operation_key(&self, write: &Operation) -> Digest {
-        operation::key(self.digest_key(), &self.key, write)
+        operation_of(self.gateway, &self.key, write)
     }
+}
+
+/// The operation key of a write in that conversation.
+pub(super) fn operation_of(gateway: &Gateway, key: &ConversationKey, write: &Operation) -> Digest {
+    operation::key(gateway.store().digest_key(), key, write)
 }
 
 fn failed(error: StoreError) -> Box<Refusal> {

@@ -14,6 +14,7 @@ use super::headers::{self, Standing};
 use super::identity::{Peer, Principal};
 use super::journal::Journal;
 use super::pool::UpBody;
+use super::question::conversation_key;
 use super::refusal::Refusal;
 use super::relay::Relay;
 use super::release::Stopped;
@@ -226,7 +227,11 @@ async fn run(
             return Err(refusal);
         }
     };
-    journal.stands(&standing);
+    let key = standing
+        .conversation
+        .as_deref()
+        .map(|name| conversation_key(gateway.store.digest_key(), &principal, name));
+    journal.stands(&standing, key.clone());
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
     let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);
@@ -239,8 +244,7 @@ async fn run(
         }
     };
     journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
-    let mut passage =
-        admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
+    let mut passage = admission::admit(gateway, settings, key, &mut cleared).await?;
     journal.admitted(&passage);
     journal.would_refuse(passage.would_refuse());
     go_up(gateway, settings, journal, parts, cleared, passage).await

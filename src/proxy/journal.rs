@@ -8,11 +8,13 @@ use super::headers::{Stamp, Standing};
 use super::refusal::Refusal;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::ExchangeId;
+use crate::store::ConversationKey;
+use crate::telemetry::feed::{self, End, Faults, Subject};
 use crate::telemetry::{ExchangeOutcome, FaultVerdict, InFlight, ModelCall, Route};
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -24,6 +26,10 @@ pub(crate) struct Journal {
     route: Route,
     exchange: ExchangeId,
     conversation: Option<String>,
+    key: Option<ConversationKey>,
+    asked: Option<u64>,
+    asks: Option<&'static str>,
+    faults: Faults,
     attempt: u32,
     first_call: bool,
     rid: Option<String>,
@@ -36,6 +42,7 @@ pub(crate) struct Journal {
     would_be_over: bool,
     /// What was counted as what enforcing would have refused, and not yet as a note.
     counted: Vec<Code>,
+    came: SystemTime,
     began: Instant,
     read: Instant,
     sent: Option<Instant>,
@@ -60,6 +67,10 @@ impl Journal {
             route,
             exchange,
             conversation: None,
+            key: None,
+            asked: None,
+            asks: None,
+            faults: Faults::default(),
             attempt: 0,
             first_call: false,
             rid: None,
@@ -70,6 +81,7 @@ impl Journal {
             reason: None,
             would_be_over: false,
             counted: Vec::new(),
+            came: SystemTime::now(),
             began: now,
             read: now,
             sent: None,
@@ -93,9 +105,11 @@ impl Journal {
         self.place = Some((permit, self.gateway.metrics.in_flight()));
     }
 
-    /// Where the client says it belongs.
-    pub(crate) fn stands(&mut self, standing: &Standing) {
+    /// Where the client says it belongs, and where the store keeps that.
+    pub(crate) fn stands(&mut self, standing: &Standing, key: Option<ConversationKey>) {
         self.conversation.clone_from(&standing.conversation);
+        self.key = key;
+        self.asked = standing.generation;
         self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
     }
 
@@ -105,7 +119,16 @@ impl Journal {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
             self.first_call = admitted.first_call;
+            let seen = self.seen(None);
+            self.gateway.metrics.feed().exchange(seen);
         }
+    }
+
+    /// An application asks this about a conversation, by the control API.
+    pub(crate) fn asks(&mut self, what: &'static str, key: &ConversationKey, id: &str) {
+        self.asks = Some(what);
+        self.key = Some(key.clone());
+        self.conversation = Some(id.to_owned());
     }
 
     /// The request's body is here: what it takes until it goes up is ours.
@@ -159,6 +182,7 @@ impl Journal {
     pub(crate) fn notes(&mut self, notes: &[Fault]) {
         for note in notes {
             self.codes.push(note.code.as_str());
+            self.faults.add(note, FaultVerdict::Note);
             match self.counted.iter().position(|code| *code == note.code) {
                 Some(at) => drop(self.counted.swap_remove(at)),
                 None => self.gateway.metrics.fault(note.code, FaultVerdict::Note),
@@ -170,6 +194,7 @@ impl Journal {
     pub(crate) fn refuses(&mut self, refusal: &Refusal) {
         for fault in &refusal.faults {
             self.codes.push(fault.code.as_str());
+            self.faults.add(fault, FaultVerdict::Refuse);
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
         }
         self.notes(&refusal.notes);
@@ -201,6 +226,39 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// What the console is told of it.
+    fn seen(&mut self, end: Option<End>) -> feed::Exchange {
+        let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
+        let (sent, first_data) = (ms(self.sent), ms(self.first_data));
+        let (faults, more_faults) = match end {
+            Some(_) => self.faults.take(),
+            None => Default::default(),
+        };
+        let named = self.key.clone().zip(self.conversation.as_deref());
+        // Of a refused request the stamp says which generation is current, not which it came with.
+        let asked = self.asked.filter(|_| self.attempt == 0);
+        feed::Exchange {
+            id: self.exchange,
+            subject: named.map(|(key, name)| Subject { key, name: name.into() }),
+            request_id: self.stamp.request_id.to_str().unwrap_or_default().into(),
+            rid: self.rid.as_deref().map(Into::into),
+            route: self.route,
+            asks: self.asks,
+            generation: asked.or(self.stamp.generation),
+            attempt: self.attempt,
+            first: self.first_call,
+            stream: self.stream,
+            began: feed::millis(self.came),
+            sent,
+            first_data,
+            end,
+            faults,
+            more_faults,
+        }
+    }
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -208,7 +266,14 @@ impl Drop for Journal {
             // Not the client went away: we did.
             self.outcome = ExchangeOutcome::Withheld;
         }
+        let end = End {
+            outcome: self.outcome,
+            status: self.status.map(|status| status.as_u16()),
+            took: (now - self.began).as_secs_f64() * 1e3,
+        };
+        let seen = self.seen(Some(end));
         let metrics = &self.gateway.metrics;
+        metrics.feed().exchange(seen);
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);

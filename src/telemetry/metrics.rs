@@ -5,6 +5,7 @@
 //! whatever else a client or a model writes is counted as `other`.
 
 use super::families::{self, Lazy, Maker, about_this_build};
+use super::feed::Feed;
 use super::gauges::{Held, InFlight};
 use super::labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, StoreOp,
@@ -50,6 +51,7 @@ struct Series {
     store_errors: IntCounter,
     handshakes_failed: IntCounter,
     aborts: Vec<IntCounter>,
+    feed: Feed,
 }
 
 /// Series of every configured tool, and of all others together.
@@ -100,6 +102,7 @@ impl Metrics {
             store_errors: make.counter(&families::STORE_ERRORS)?,
             handshakes_failed: make.counter(&families::HANDSHAKES_FAILED)?,
             aborts: make.counters_by::<AbortOutcome>(&families::ABORTS)?,
+            feed: Feed::default(),
             registry: make.0,
         };
         about_this_build(&series.registry)?;
@@ -218,6 +221,12 @@ impl Metrics {
     /// The upstream was asked to abort.
     pub fn abort(&self, outcome: AbortOutcome) {
         self.0.aborts[outcome.index()].inc();
+    }
+
+    /// What the console shows of the same facts.
+    #[must_use]
+    pub fn feed(&self) -> &Feed {
+        &self.0.feed
     }
 
     /// Everything, in Prometheus' text format.
