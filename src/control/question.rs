@@ -73,12 +73,12 @@ impl<'a> Question<'a> {
 
     /// The conversation as last committed.
     pub(super) async fn conversation(&self) -> Result<Option<Conversation>, Box<Refusal>> {
-        self.gateway.store().read(&self.key).await.map_err(failed)
+        self.gateway.read(&self.key).await.map_err(failed)
     }
 
     /// Whether there was one to forget.
     pub(super) async fn forget(&self) -> Result<bool, Box<Refusal>> {
-        self.gateway.store().remove(&self.key).await.map_err(failed)
+        self.gateway.remove(&self.key).await.map_err(failed)
     }
 
     pub(super) fn digest_key(&self) -> &DigestKey {

@@ -1,13 +1,67 @@
-//! How codes and faults are written where a store keeps them.
+//! How a conversation, and the codes and faults in it, are written where a store keeps them.
+//!
+//! A conversation is a list of fields. What stands behind the last field that this version knows is a later
+//! version's: it is carried along as it is and written again, so that two versions can work on one store
+//! during a deploy and neither takes the other's facts away.
 //!
 //! Codes go by name: the names are a contract, the order of the list is not. A fault that is worded as
 //! faults about one call are holds its place and its call only; the words are found again when it is read,
 //! in the reader's version.
 
-use super::words;
+use super::{Conversation, words};
 use crate::guard::fault::{Code, Fault};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
+
+/// How many fields of a conversation this version knows. Their order is for ever.
+const FIELDS: u64 = 6;
+
+/// The fields of a later version: as they stand, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Later {
+    count: u64,
+    bytes: Box<[u8]>,
+}
+
+impl<C> Encode<C> for Conversation {
+    fn encode<W: Write>(
+        &self,
+        encoder: &mut Encoder<W>,
+        context: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        let Conversation { uses_header, lanes, calls, exchanges, advances, due, later } = self;
+        let has_due = due.is_some() || later.count > 0;
+        encoder.array(FIELDS - u64::from(!has_due) + later.count)?;
+        encoder.bool(*uses_header)?;
+        encoder.encode_with(lanes, context)?.encode_with(calls, context)?;
+        encoder.encode_with(exchanges, context)?.encode_with(advances, context)?;
+        if has_due {
+            encoder.encode_with(due, context)?;
+        }
+        encoder.writer_mut().write_all(&later.bytes).map_err(encode::Error::write)
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Conversation {
+    fn decode(decoder: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
+        let length = decoder.array()?;
+        let length = length.ok_or_else(|| decode::Error::message("a list without its length"))?;
+        let conversation = Conversation {
+            uses_header: decoder.bool()?,
+            lanes: decoder.decode_with(context)?,
+            calls: decoder.decode_with(context)?,
+            exchanges: decoder.decode_with(context)?,
+            advances: decoder.decode_with(context)?,
+            due: if length < FIELDS { None } else { decoder.decode_with(context)? },
+            later: Later::default(),
+        };
+        let count = length.saturating_sub(FIELDS);
+        let begin = decoder.position();
+        (0..count).try_for_each(|_| decoder.skip())?;
+        let bytes = decoder.input().get(begin..decoder.position()).unwrap_or_default().into();
+        Ok(Conversation { later: Later { count, bytes }, ..conversation })
+    }
+}
 
 impl<C> Encode<C> for Code {
     fn encode<W: Write>(

@@ -41,6 +41,7 @@ mod tests;
 
 use calls::{Call, CallState, Proposal, Register};
 use control::Advances;
+use encoding::Later;
 use event::{Effects, Event, ExchangeId, Millis, Outcome, TaskOutcome, Transition};
 use exchanges::{Exchange, Exchanges, FlightState};
 use lanes::{Lanes, Limit};
@@ -48,26 +49,21 @@ use rules::Rules;
 use step::Step;
 
 use crate::guard::fault::Code;
-use minicbor::{Decode, Encode};
 
 /// The state of one conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conversation {
     /// Whether a client ever sent the generation header here.
-    #[n(0)]
     uses_header: bool,
-    #[n(1)]
     lanes: Lanes,
-    #[n(2)]
     calls: Register,
-    #[n(3)]
     exchanges: Exchanges,
     /// The last advances by the control API, and what each was answered.
-    #[n(4)]
     advances: Advances,
     /// Nothing falls due before this.
-    #[n(5)]
     due: Option<Millis>,
+    /// What a later version keeps here.
+    later: Later,
 }
 
 impl Conversation {

@@ -10,8 +10,9 @@ pub mod peers;
 #[cfg(test)]
 mod tests;
 
+use super::findings::Findings;
 use super::problem::Origin;
-use super::section::{Findings, Found, Section, text, words};
+use super::section::{Found, Section, text, words};
 use super::upstream::beside;
 use http::HeaderName;
 use jwt::Jwt;
@@ -182,5 +183,5 @@ fn header(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Opti
 
 /// A header that a gateway may set for nothing else.
 fn identity_header(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
-    super::resolve::header_name(found, findings)
+    super::headers::header_name(found, findings)
 }

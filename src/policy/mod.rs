@@ -6,6 +6,8 @@
 //! once, and a key whose feature is not built is refused: nobody shall believe in a guard that is not there.
 
 pub mod auth;
+mod findings;
+mod headers;
 mod ports;
 mod problem;
 mod profile;

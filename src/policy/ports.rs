@@ -1,8 +1,9 @@
 //! Addresses to listen on, what they demand of each other, and the paths that are opened unguarded.
 
 use super::Policy;
+use super::findings::Findings;
 use super::problem::Origin;
-use super::section::{Findings, Found, Section};
+use super::section::{Found, Section};
 use std::net::SocketAddr;
 
 /// An address to listen on. Gives its place, for what else may be wrong with it.

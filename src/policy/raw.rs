@@ -4,8 +4,8 @@
 //! tell all that is wrong with it at once. The layers (file, environment, flags) are laid over one
 //! another here, so that what reads the tree ([`super::section`]) knows one kind of input only.
 
+use super::findings::Findings;
 use super::problem::{Origin, Problem};
-use super::section::Findings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,9 +3,11 @@
 //! This is the only place that names the keys. Each function reads one section; what concerns two keys
 //! at once is looked at in the end.
 
+use super::findings::Findings;
+use super::headers::header_name;
 use super::problem::{Origin, Problem, Problems};
 use super::raw::Value;
-use super::section::{Findings, Found, Section, count, flag, size, span, text, time, words};
+use super::section::{Found, Section, count, flag, size, span, text, time, words};
 use super::watch::Watched;
 use super::{
     Limits, LogFormat, Notices, Policy, Tls, auth, ports, raw, rules, store, tls, tools, upstream,
@@ -13,7 +15,6 @@ use super::{
 use crate::ledger;
 use crate::ledger::event::Millis;
 use crate::ledger::rules::AtEnd;
-use http::HeaderName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,26 +233,6 @@ fn conversation(
     }
     section.finish();
     names
-}
-
-/// A header that a client may set freely.
-pub(super) fn header_name(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
-    let Ok(header) = HeaderName::from_bytes(found.value.as_bytes()) else {
-        let message = format!(
-            "\"{}\" is no header name; write letters, digits and dashes, such as \"x-session\"",
-            found.value
-        );
-        findings.tell(&found.origin, &found.key, message);
-        return None;
-    };
-    let taken =
-        ["authorization", "cookie", "host", "connection", "transfer-encoding", "x-request-id"];
-    if taken.contains(&header.as_str()) || header.as_str().starts_with("content-") {
-        let message = format!("\"{header}\" has a meaning of its own; choose another header");
-        findings.tell(&found.origin, &found.key, message);
-        return None;
-    }
-    Some(header)
 }
 
 fn budget(mut section: Section<'_>, ledger: &mut ledger::rules::Rules) {

@@ -1,7 +1,8 @@
 //! The `[guard]` section: a profile, and single rules set on top of it.
 
+use super::findings::Findings;
 use super::problem::nearest;
-use super::section::{Findings, Section, choose};
+use super::section::{Section, choose};
 use super::{Policy, Profile, profile};
 use crate::guard::fault::Code;
 use crate::guard::verdict::{Action, Rules};

@@ -3,55 +3,11 @@
 //! Every key that is asked for is known from then on. So the keys are named in one place only (where they
 //! are resolved), and an unknown one can be told with the known one that it resembles.
 
-use super::problem::{Origin, Problem, nearest};
+use super::findings::Findings;
+use super::problem::{Origin, nearest};
 use super::raw::{self, Located, Table, Value};
 use super::units;
-use super::watch::Watched;
-use std::cell::RefCell;
-use std::path::Path;
 use std::time::Duration;
-
-/// Problems found so far, and keys known so far.
-#[derive(Default)]
-pub(super) struct Findings {
-    problems: RefCell<Vec<Problem>>,
-    known: RefCell<Vec<String>>,
-    files: RefCell<Vec<Watched>>,
-}
-
-impl Findings {
-    pub(super) fn new(problems: Vec<Problem>, files: Vec<Watched>) -> Self {
-        Findings {
-            problems: RefCell::new(problems),
-            known: RefCell::default(),
-            files: RefCell::new(files),
-        }
-    }
-
-    /// This file is about to be read: from then on its change is a reason to read the configuration again.
-    pub(super) fn reads(&self, path: &Path) {
-        self.files.borrow_mut().push(Watched::now(path));
-    }
-
-    pub(super) fn tell(&self, origin: &Origin, key: &str, message: impl Into<String>) {
-        self.problems.borrow_mut().push(Problem {
-            origin: origin.clone(),
-            key: key.to_owned(),
-            message: message.into(),
-        });
-    }
-
-    /// All keys that were asked for, in that order.
-    #[cfg(test)]
-    pub(super) fn known(&self) -> Vec<String> {
-        self.known.borrow().clone()
-    }
-
-    /// The problems, and the files that were read.
-    pub(super) fn into_parts(self) -> (Vec<Problem>, Vec<Watched>) {
-        (self.problems.into_inner(), self.files.into_inner())
-    }
-}
 
 /// A value that was read, its full key, and where it stands.
 #[derive(Clone)]
@@ -248,7 +204,7 @@ impl<'f> Section<'f> {
         if let Origin::Env(variable) = &entry.origin {
             // One underscore in place of two, `TIGERTALLY_GUARD_PROFILE`, is near as well.
             let known: Vec<String> =
-                self.findings.known.borrow().iter().map(|full| raw::variable(full)).collect();
+                self.findings.known().iter().map(|full| raw::variable(full)).collect();
             return match nearest(variable, known.iter().map(String::as_str)) {
                 Some(near) => format!("unknown setting; did you mean {near}?"),
                 None => "unknown setting; variables are TIGERTALLY_<SECTION>__<KEY>".to_owned(),
@@ -263,7 +219,7 @@ impl<'f> Section<'f> {
 
     fn take(&mut self, key: &'static str) -> Option<Located> {
         self.known.push(key);
-        self.findings.known.borrow_mut().push(self.full(key));
+        self.findings.knows(self.full(key));
         self.entries.remove(key)
     }
 

@@ -6,7 +6,8 @@
 //! and only without all of these one in the working directory: a proxy started twice from two places
 //! must find the same conversations.
 
-use super::section::{Findings, Found, Section, text, words};
+use super::findings::Findings;
+use super::section::{Found, Section, text, words};
 use super::{OnError, StoreKind};
 use crate::store::embedded::Durability;
 use crate::store::redis::Address;

@@ -3,7 +3,8 @@
 //! What is read here is known to work: the key fits its certificate, and the authority's certificates can
 //! be used. So a bad file on a reload changes nothing.
 
-use super::section::{Findings, Found, Section, words};
+use super::findings::Findings;
+use super::section::{Found, Section, words};
 use super::upstream::beside;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;

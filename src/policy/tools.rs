@@ -1,6 +1,7 @@
 //! The `[tools]` section: what holds for every tool, and a table for each that has settings of its own.
 
-use super::section::{Findings, Found, Section, count, span, words};
+use super::findings::Findings;
+use super::section::{Found, Section, count, span, words};
 use super::upstream::beside;
 use super::{Tool, Tools};
 use crate::guard::schema::Schema;

@@ -1,7 +1,8 @@
 //! The `[upstream]` section, and secrets: they come from files or from the environment only.
 
+use super::findings::Findings;
 use super::problem::Origin;
-use super::section::{Findings, Found, Section, flag, span, text};
+use super::section::{Found, Section, flag, span, text};
 use super::{Secret, Upstream, UpstreamKind};
 use http::Uri;
 use std::path::{Path, PathBuf};

@@ -10,13 +10,13 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admitted, Ending};
 use crate::policy::{OnError, Policy};
-use crate::store::{ConversationKey, StoreError};
+use crate::store::ConversationKey;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Leave to go up: given by the ledger, or because nothing of this exchange is remembered. Only
-/// [`admit`] makes one.
+/// Leave to go up: given by the ledger, or because the ledger is not asked about this exchange, or cannot be
+/// asked now and the operator lets it go on. Only [`admit`] makes one.
 #[derive(Debug)]
 pub(crate) struct Passage {
     flight: Option<Flight>,
@@ -48,7 +48,13 @@ impl Passage {
     /// What the ledger said, when the exchange is tracked.
     #[must_use]
     pub(crate) fn admitted(&self) -> Option<&Admitted> {
-        self.flight.as_ref().map(Flight::admitted)
+        self.flight.as_ref().and_then(Flight::admitted)
+    }
+
+    /// Whether the ledger learns of what the exchange proposes: now, or when its store answers again.
+    #[must_use]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.flight.is_some()
     }
 
     /// What enforcing would have refused the request for, where the operator only watches.
@@ -83,18 +89,18 @@ pub(super) async fn admit(
     let (Some(event), Some(key)) = (cleared.admit.take(), key) else {
         return Ok(Passage::untracked());
     };
-    match Flight::admit(gateway, key, event, settings.policy.ledger.clone()).await {
+    let (rules, goes_on) = (settings.policy.ledger.clone(), goes_on_without_store(settings));
+    match Flight::admit(gateway, key, event, rules, goes_on).await {
         Admission::Flight(flight, would_refuse) => {
+            if flight.admitted().is_none() {
+                cleared.notes.push(untracked());
+            }
             Ok(Passage { flight: Some(flight), unwatched: false, would_refuse })
         }
         Admission::Refused(refused) => {
             let mut refusal = Refusal::of_ledger(refused);
             refusal.notes.append(&mut cleared.notes);
             Err(Box::new(refusal))
-        }
-        Admission::Failed(StoreError::Unavailable(_)) if goes_on_without_store(settings) => {
-            cleared.notes.push(untracked());
-            Ok(Passage::untracked())
         }
         Admission::Failed(error) => Err(Box::new(Refusal::of_store(&error))),
     }

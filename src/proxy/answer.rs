@@ -47,7 +47,6 @@ pub(super) async fn whole(
 ) -> Result<Whole, Stopped> {
     let body = collect(settings, passage, upcall).await?;
     let began = Instant::now();
-    let tracked = passage.admitted().is_some();
     let judged = {
         let completion = Completion::parse(&body, settings.policy.limits.depth).map_err(|_| {
             Stopped::upstream(Code::UpstreamInvalid, "The upstream's answer is not a completion.")
@@ -56,7 +55,7 @@ pub(super) async fn whole(
         if completion.error && !proposal.has_calls() {
             return Ok(Whole { body, released: None, notes: Vec::new(), operations: None });
         }
-        release::judge(gateway, settings, cleared, tracked, &proposal, Vec::new())?
+        release::judge(gateway, settings, cleared, passage, &proposal, Vec::new())?
     };
     journal.would_refuse(judged.would_refuse().iter().copied());
     let mut notes = judged.notes().to_vec();

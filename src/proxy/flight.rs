@@ -1,7 +1,8 @@
 //! A tracked exchange in flight: its place in the ledger, and whether it is still wanted.
 //!
 //! A [`Flight`] is a guard. However the exchange ends (an answer, a refusal, a client that goes away in
-//! the middle of anything), the ledger is told once; what nobody tells, the lease tells.
+//! the middle of anything), the ledger is told once; what nobody tells, the lease tells. Where the operator
+//! lets exchanges go on without the store, what it could not be told is owed to it (`arrears`).
 
 use super::abort::Rid;
 use super::flights::{CHECK_EVERY, Place};
@@ -36,11 +37,15 @@ pub(crate) enum Admission {
     Failed(StoreError),
 }
 
-/// An admitted exchange. Only [`Flight::admit`] makes one.
+/// An admitted exchange, or one that goes on without having been asked about. Only [`Flight::admit`] makes
+/// one.
 pub(crate) struct Flight {
     gateway: Arc<Gateway>,
     place: Arc<Place>,
-    admitted: Admitted,
+    /// `None`: the store did not answer, and it is owed the question.
+    admitted: Option<Admitted>,
+    /// Whether it goes on when the store does not answer.
+    goes_on: bool,
     pushed: Option<oneshot::Receiver<Code>>,
     ending: Ending,
     closing: Option<Applying>,
@@ -55,6 +60,7 @@ impl Flight {
         key: ConversationKey,
         event: Admit,
         rules: Arc<Rules>,
+        goes_on: bool,
     ) -> Admission {
         let exchange = event.exchange;
         let place = Arc::new(Place { key, exchange, rules });
@@ -63,9 +69,10 @@ impl Flight {
         let (tell, told) = oneshot::channel();
         let asking = Arc::clone(gateway);
         gateway.spawn(async move {
-            let applied = apply(&asking, &place, Event::Admit(event)).await;
+            let event = Event::Admit(event);
+            let applied = apply_or_owe(&asking, &place, event, goes_on).await;
             // When nobody waits any more the flight is dropped here, which closes it.
-            let _ = tell.send(Flight::landed(asking, place, pushed, applied));
+            let _ = tell.send(Flight::landed(asking, place, pushed, applied, goes_on));
         });
         told.await.unwrap_or(Admission::Failed(StoreError::Unavailable("admission was cut off")))
     }
@@ -75,22 +82,28 @@ impl Flight {
         place: Arc<Place>,
         pushed: oneshot::Receiver<Code>,
         applied: Result<Transition, StoreError>,
+        goes_on: bool,
     ) -> Admission {
+        let up = |admitted, would_refuse| {
+            gateway.flights.admitted(&place);
+            let flight = Flight {
+                gateway: Arc::clone(&gateway),
+                place: Arc::clone(&place),
+                admitted,
+                goes_on,
+                pushed: Some(pushed),
+                ending: Ending::ClientGone { calls_sent: false },
+                closing: None,
+                closed: false,
+            };
+            Admission::Flight(flight, would_refuse)
+        };
         let applied = applied.map(|transition| (transition.outcome, transition.would_refuse));
         let turned_away = match applied {
             Ok((Outcome::Admitted(admitted), would_refuse)) => {
-                gateway.flights.admitted(&place);
-                let flight = Flight {
-                    gateway,
-                    place,
-                    admitted,
-                    pushed: Some(pushed),
-                    ending: Ending::ClientGone { calls_sent: false },
-                    closing: None,
-                    closed: false,
-                };
-                return Admission::Flight(flight, would_refuse);
+                return up(Some(admitted), would_refuse);
             }
+            Err(StoreError::Unavailable(_)) if goes_on => return up(None, Vec::new()),
             Ok((Outcome::Refused(refused), _)) => Admission::Refused(refused),
             Ok(_) => {
                 Admission::Failed(StoreError::Unavailable("the store answered something else"))
@@ -101,10 +114,10 @@ impl Flight {
         turned_away
     }
 
-    /// What the ledger said.
+    /// What the ledger said, if it could be asked.
     #[must_use]
-    pub(crate) fn admitted(&self) -> &Admitted {
-        &self.admitted
+    pub(crate) fn admitted(&self) -> Option<&Admitted> {
+        self.admitted.as_ref()
     }
 
     /// The upstream works on it, by this id.
@@ -116,7 +129,8 @@ impl Flight {
     #[must_use]
     pub(crate) fn settle(&self, mut event: Settle) -> Applying {
         event.exchange = self.place.exchange;
-        apply(&self.gateway, &self.place, Event::Settle(event))
+        event.forced |= self.admitted.is_none();
+        self.tell(Event::Settle(event))
     }
 
     /// The answer header with the operation keys of the writes that were registered for this exchange.
@@ -124,14 +138,13 @@ impl Flight {
     pub(crate) fn operations(&self) -> impl Future<Output = Option<HeaderValue>> + Send + use<> {
         let (gateway, place) = (Arc::clone(&self.gateway), Arc::clone(&self.place));
         async move {
-            let store = &gateway.store;
-            let conversation = store.read(&place.key).await.ok()??;
+            let conversation = gateway.read(&place.key).await.ok()??;
             let of = |one: &&Proposal| one.exchange == place.exchange;
             operation::header(conversation.calls().iter().filter(of).flat_map(|one| {
                 let writes = one.calls.iter().filter(|call| call.write);
                 writes.map(|call| {
                     let write = call.operation(one.generation);
-                    (&*call.id, operation::key(store.digest_key(), &place.key, &write))
+                    (&*call.id, operation::key(gateway.store.digest_key(), &place.key, &write))
                 })
             }))
         }
@@ -159,7 +172,7 @@ impl Flight {
         self.pushed = None;
         self.ending = ending;
         self.gateway.flights.forget(self.place.exchange);
-        self.closing = Some(apply(&self.gateway, &self.place, self.close_event()));
+        self.closing = Some(self.tell(self.close_event()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let _ = self.poll_closed(&mut cx);
     }
@@ -176,6 +189,10 @@ impl Flight {
         Poll::Ready(())
     }
 
+    fn tell(&self, event: Event) -> Applying {
+        apply_or_owe(&self.gateway, &self.place, event, self.goes_on)
+    }
+
     fn close_event(&self) -> Event {
         Event::Close(Close { exchange: self.place.exchange, ending: self.ending })
     }
@@ -187,10 +204,7 @@ impl Drop for Flight {
         if self.closed {
             return;
         }
-        let closing = self
-            .closing
-            .take()
-            .unwrap_or_else(|| apply(&self.gateway, &self.place, self.close_event()));
+        let closing = self.closing.take().unwrap_or_else(|| self.tell(self.close_event()));
         self.gateway.spawn(async move {
             if closing.await.is_err() {
                 tracing::debug!("an exchange could not be closed: its lease will");
@@ -229,10 +243,23 @@ pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
 /// An answer of the store, owned.
 pub(super) type Applying = Pin<Box<dyn Future<Output = Result<Transition, StoreError>> + Send>>;
 
-/// Applies an event at a place, in a future that needs nobody else.
-fn apply(gateway: &Arc<Gateway>, place: &Arc<Place>, event: Event) -> Applying {
+/// Applies an event at a place, in a future that needs nobody else. When the store does not answer and the
+/// exchange goes on all the same, the event is owed.
+fn apply_or_owe(
+    gateway: &Arc<Gateway>,
+    place: &Arc<Place>,
+    event: Event,
+    goes_on: bool,
+) -> Applying {
     let (gateway, place) = (Arc::clone(gateway), Arc::clone(place));
-    Box::pin(async move { gateway.apply(&place.key, event, &place.rules).await })
+    Box::pin(async move {
+        let kept = goes_on.then(|| event.clone());
+        let applied = gateway.apply(&place.key, event, &place.rules).await;
+        if let (Err(StoreError::Unavailable(_)), Some(event)) = (&applied, kept) {
+            gateway.owe(&place.key, event, &place.rules);
+        }
+        applied
+    })
 }
 
 /// Asks whether an exchange is still wanted, and passes on a no.

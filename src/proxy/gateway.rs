@@ -5,12 +5,14 @@
 //! that no rule changes between its request and its answer.
 
 use super::abort::{self, Aborter};
+use super::arrears::Arrears;
 use super::flights::Flights;
 use super::identity::{self, Doorkeeper, KeySets};
 use super::pool::{self, HttpClient};
 use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
+use crate::ledger::Conversation;
 use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
 use crate::policy::Policy;
@@ -157,6 +159,7 @@ pub struct Gateway {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) flights: Arc<Flights>,
+    arrears: Arrears,
     pub(crate) replica: Replica,
     pub(crate) client: HttpClient,
     pub(crate) aborter: Arc<Aborter>,
@@ -203,6 +206,7 @@ impl Gateway {
             store,
             metrics,
             flights,
+            arrears: Arrears::default(),
             replica: Replica(rand::random()),
             client,
             aborter,
@@ -268,12 +272,62 @@ impl Gateway {
     ) -> Result<Transition, StoreError> {
         let op = StoreOp::of(&event);
         let began = Instant::now();
-        let applied = self.store.apply(key, event, rules).await;
+        let applied = match self.pay(key).await {
+            Ok(()) => self.store.apply(key, event, rules).await,
+            Err(error) => Err(error),
+        };
         self.metrics.store(op, began.elapsed());
         if applied.is_err() {
             self.metrics.store_error();
         }
         applied
+    }
+
+    /// The state of a conversation as last committed.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn read(
+        &self,
+        key: &ConversationKey,
+    ) -> Result<Option<Conversation>, StoreError> {
+        self.pay(key).await?;
+        self.store.read(key).await
+    }
+
+    /// Forgets a conversation. Whether there was one.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn remove(&self, key: &ConversationKey) -> Result<bool, StoreError> {
+        self.arrears.remove(&*self.store, key).await
+    }
+
+    /// The store did not answer, and this happened all the same: it is brought there later.
+    pub(crate) fn owe(&self, key: &ConversationKey, event: Event, rules: &Rules) {
+        self.given_up(self.arrears.owe(key, event, rules));
+    }
+
+    /// Brings to the store what it is owed, as far as it answers.
+    pub(crate) async fn pay_all(&self) {
+        for key in self.arrears.debtors() {
+            // One conversation that cannot be read must not hold up the others.
+            if self.pay(&key).await.is_err() && self.store.ready().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn pay(&self, key: &ConversationKey) -> Result<(), StoreError> {
+        self.given_up(self.arrears.pay(&*self.store, key).await?);
+        Ok(())
+    }
+
+    fn given_up(&self, events: usize) {
+        if events > 0 {
+            (0..events).for_each(|_| self.metrics.store_error());
+            tracing::warn!(events, "calls or results let through without the store are given up");
+        }
     }
 
     /// Whether it takes no new work.

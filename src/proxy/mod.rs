@@ -19,6 +19,7 @@
 mod abort;
 mod admission;
 mod answer;
+mod arrears;
 pub(crate) mod body;
 mod clearance;
 mod entrance;

@@ -114,10 +114,11 @@ pub(super) fn judge(
     gateway: &Gateway,
     settings: &Settings,
     cleared: &Cleared,
-    tracked: bool,
+    passage: &Passage,
     proposal: &Proposal,
     mut faults: Vec<Fault>,
 ) -> Result<Judged, Stopped> {
+    let (tracked, recorded) = (passage.admitted().is_some(), passage.is_recorded());
     faults.extend(proposal::judge(proposal, &cleared.offer, tracked));
     let would_refuse = clearance::would_refuse(settings, &faults);
     let verdict = settings.policy.rules.judge(faults);
@@ -130,7 +131,7 @@ pub(super) fn judge(
     notes.extend(verdict.notes);
     let forced = notes.iter().any(|note| could_refuse(note.code));
     let mut alternatives = Vec::new();
-    if tracked {
+    if recorded {
         // Counted when the ledger has registered them (by its facts), or has not.
         alternatives = self::alternatives(gateway, settings, proposal);
     } else {
@@ -197,7 +198,6 @@ impl Judged {
             .flat_map(|one| one.calls.iter().map(|call| call.tool.clone()))
             .collect();
         let gateway = Arc::clone(gateway);
-        let forced = self.forced;
         let applying = flight.settle(Settle {
             exchange: ExchangeId(0),
             alternatives: self.alternatives,
@@ -214,8 +214,8 @@ impl Judged {
             let count = |verdict| count(&gateway, tools.iter().map(AsRef::as_ref), verdict);
             let transition = match applying.await {
                 Ok(transition) => transition,
+                // The calls are counted when the ledger learns of them.
                 Err(StoreError::Unavailable(_)) if goes_on => {
-                    count(if forced { CallVerdict::Forced } else { CallVerdict::Pass });
                     return Ok(Released { notes: vec![untracked()], would_refuse: Vec::new() });
                 }
                 Err(error) => {
@@ -258,6 +258,8 @@ fn alternatives(gateway: &Gateway, settings: &Settings, proposal: &Proposal) -> 
             calls: choice
                 .calls
                 .iter()
+                // One without an id gets by only while nobody can be asked, and has no result to be told.
+                .filter(|call| call.id.as_deref().is_some_and(|id| !id.is_empty()))
                 .map(|call| {
                     let name = call.name.as_deref().unwrap_or("");
                     let arguments = call.arguments.text().unwrap_or("");
@@ -278,5 +280,6 @@ fn alternatives(gateway: &Gateway, settings: &Settings, proposal: &Proposal) -> 
                 })
                 .collect(),
         })
+        .filter(|alternative| !alternative.calls.is_empty())
         .collect()
 }

@@ -203,6 +203,8 @@ async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
         let rules = gateway.settings().policy.ledger.clone();
         if let Err(error) = gateway.store.sweep(&rules).await {
             tracing::warn!(%error, "the store cannot be swept");
+        } else {
+            gateway.pay_all().await;
         }
     }
 }

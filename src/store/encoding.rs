@@ -7,12 +7,15 @@
 //! each other). `minicbor` has no dependencies, does not allocate ahead of its input, and is well kept.
 //!
 //! **Two versions run at once** in a rolling deploy, so the rules for a change are:
-//! - A new field takes the next free number of its struct and `#[cbor(default)]` (or is an `Option`). An
-//!   older version skips it, and drops it when it writes: it must be sound without.
+//! - What must outlive a write by an older version becomes a new last field of the *conversation* (facts about
+//!   a call or an exchange, too: keyed by its number there). An older version carries such fields along as
+//!   they are. The newer one must bear that they are behind what the older one has done since.
+//! - A new field of any other struct takes the next free number there and `#[cbor(default)]` (or is an
+//!   `Option`). An older version skips it, and drops it when it writes: it must be sound without.
 //! - A number is never used for something else, nor a field taken out.
-//! - A new variant of a state, or a field that an older version must not drop, needs a new [`FORMAT`]. A
-//!   version reads every format up to its own; a newer one is an error that says so, and nothing that was
-//!   not read is written over.
+//! - A new variant of a state needs a new [`FORMAT`], in two releases: the first reads it, the next writes
+//!   it. A version reads every format up to the newest it knows; a newer one is an error that says so, and
+//!   nothing that was not read is written over.
 //!
 //! The test below holds the bytes of a conversation as version 1 wrote it: it must be readable for ever.
 
@@ -176,6 +179,21 @@ mod tests {
             self.exchange(generation, vec![Run { live: true, pairs: vec![pair] }], Vec::new());
         }
 
+        /// An exchange that does not end.
+        fn open(&mut self) {
+            let admit = Admit {
+                exchange: ExchangeId(1),
+                replica: Replica(1),
+                generation: Some(1),
+                lane: self.digest("lane", 0),
+                list: self.digest("list", 0),
+                declared_retry: false,
+                idempotency: None,
+                runs: Vec::new(),
+            };
+            assert!(matches!(self.apply(&Event::Admit(admit)), Outcome::Admitted(_)));
+        }
+
         fn bytes(&self) -> Vec<u8> {
             encode(self.now, &self.conversation).unwrap()
         }
@@ -204,7 +222,55 @@ mod tests {
         assert_eq!(format!("{:?}", decode(&bytes).unwrap().conversation), now);
     }
 
-    /// A later version of the same format adds fields; this one skips them, whatever they hold.
+    /// A later version of the same format keeps more of a conversation. This one works with what it knows and
+    /// writes the rest again, byte for byte.
+    #[test]
+    fn what_a_later_version_keeps_is_carried_along() {
+        /// A conversation with two more fields, of which one is not set.
+        struct Later<'a>(&'a [u8], Vec<(u64, &'a str)>);
+        impl<C> Encode<C> for Later<'_> {
+            fn encode<W: minicbor::encode::Write>(
+                &self,
+                encoder: &mut minicbor::Encoder<W>,
+                _: &mut C,
+            ) -> Result<(), minicbor::encode::Error<W::Error>> {
+                // The head of a list of six: the fields that this version knows follow it.
+                assert_eq!(self.0[0], 0x86);
+                encoder.array(8)?;
+                encoder
+                    .writer_mut()
+                    .write_all(&self.0[1..])
+                    .map_err(minicbor::encode::Error::write)?;
+                encoder.null()?.encode(&self.1)?;
+                Ok(())
+            }
+        }
+        let mut agent = Agent::new();
+        agent.task(1);
+        // Something under way, so that something is due: all six fields are there.
+        agent.open();
+        let known = minicbor::to_vec(&agent.conversation).unwrap();
+        let notes = vec![(1, "a fact about call 1"), (7, "\u{1f405}")];
+        let mut bytes = vec![FORMAT, 0x82];
+        minicbor::encode(agent.now, &mut bytes).unwrap();
+        minicbor::encode(Later(&known, notes.clone()), &mut bytes).unwrap();
+        let kept = decode(&bytes).unwrap();
+        assert_eq!(encode(kept.used, &kept.conversation).unwrap(), bytes, "written as it was read");
+
+        let mut tail = vec![0xf6];
+        minicbor::encode(notes, &mut tail).unwrap();
+        agent.conversation = kept.conversation;
+        agent.task(2);
+        assert!(agent.bytes().ends_with(&tail), "also when this version changes the rest");
+        assert_eq!(decode(&agent.bytes()).unwrap().conversation, agent.conversation);
+        agent.conversation.lease_until(Millis(0));
+        let _ = agent.apply(&Event::Tick);
+        assert_eq!(agent.conversation.due(), None);
+        assert!(agent.bytes().ends_with(&tail), "also when nothing is due any more");
+        assert_eq!(decode(&agent.bytes()).unwrap().conversation, agent.conversation);
+    }
+
+    /// A later version adds fields elsewhere; this one skips them, whatever they hold.
     #[test]
     fn fields_of_a_later_version_are_skipped() {
         #[derive(Encode)]

@@ -14,7 +14,9 @@
 //! | `identity` | which digest key it is recorded with |
 //! | `frame`, `cache` | a conversation there, and as it was last seen here |
 //! | `clock` | the server's time |
+//! | `eviction` | whether the server may drop conversations |
 //! | `commit` | one event on one conversation |
+//! | `removal` | the end of a conversation |
 //! | `places` | the bound per principal |
 //! | `agenda` | deadlines, leases and expiry of what this replica touched |
 //! | `watch` | the same, listed for the others should this replica die |
@@ -30,12 +32,15 @@ mod cache;
 mod clock;
 mod commit;
 mod dial;
+mod eviction;
 mod frame;
+mod gathering;
 mod identity;
 mod link;
 mod names;
 mod places;
 mod push;
+mod removal;
 mod script;
 mod watch;
 
@@ -141,6 +146,8 @@ pub struct RedisStore {
     core: Arc<Core>,
     identity: Identity,
     key: DigestKey,
+    /// How the server makes room, if that is a danger.
+    evicts: Option<String>,
     _keeper: DropGuard,
 }
 
@@ -173,8 +180,14 @@ impl RedisStore {
         let scripts = Scripts::default();
         let mut identity = Identity::of(settings.digest_key.as_ref());
         let reached = introduce(&dialer, &scripts, &names, &identity, settings.start_patience);
-        let found = reached.await.map_err(OpenError::Unreachable)?;
+        let (found, evicts) = reached.await.map_err(OpenError::Unreachable)?;
         let key = identity.settle(&found, settings.digest_key).ok_or(OpenError::OtherKey)?;
+        if let Some(policy) = &evicts {
+            tracing::warn!(
+                policy,
+                "redis may drop conversations to make room: set its maxmemory-policy to noeviction"
+            );
+        }
         let core = Arc::new(Core {
             link: Arc::new(Link::new(settings.patience)),
             scripts,
@@ -183,7 +196,7 @@ impl RedisStore {
             clock: settings.clock,
             cache: Cache::new(settings.cached_bytes),
             agenda: Agenda::default(),
-            wanted: watch::Wanted::default(),
+            wanted: gathering::Wanted::default(),
             turns: Turns::default(),
             listener,
             origin,
@@ -202,13 +215,20 @@ impl RedisStore {
                 () = keeping => {}
             }
         });
-        Ok(Arc::new(RedisStore { core, identity, key, _keeper: stop.drop_guard() }))
+        Ok(Arc::new(RedisStore { core, identity, key, evicts, _keeper: stop.drop_guard() }))
     }
 
     /// Questions sent to Redis so far.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
         self.core.round_trips.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The server's `maxmemory-policy` as it was at the start, when it lets the server drop conversations.
+    /// `None` as well when the server does not tell.
+    #[must_use]
+    pub fn evicts(&self) -> Option<&str> {
+        self.evicts.as_deref()
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
@@ -236,20 +256,21 @@ impl RedisStore {
     }
 }
 
-/// Asks for the identity, until it is answered or patience is over.
+/// Asks for the identity, until it is answered or patience is over; and how the server makes room.
 async fn introduce(
     dialer: &Dialer,
     scripts: &Scripts,
     names: &Names,
     identity: &Identity,
     patience: Duration,
-) -> Result<Vec<u8>, &'static str> {
+) -> Result<(Vec<u8>, Option<String>), &'static str> {
     let end = Instant::now() + patience;
     let mut last = "redis cannot be reached in time";
     loop {
         let asked = tokio::time::timeout_at(end, async {
             let (mut wire, _) = dialer.dial().await.map_err(|error| link::why(&error))?;
-            Ok(greeting(&mut wire, scripts, names, identity).await?.bytes().to_vec())
+            let found = greeting(&mut wire, scripts, names, identity).await?.bytes().to_vec();
+            Ok((found, eviction::policy(&mut wire).await))
         });
         match asked.await {
             Ok(Ok(found)) => return Ok(found),

@@ -142,6 +142,8 @@ impl<B: Backing> Slots<B> {
         event: &Event,
         rules: &Rules,
     ) -> Result<(Transition, Option<B::Place>), StoreError> {
+        // Where it was written that an expired one is no more: whoever finds that out waits for it.
+        let mut ended = None;
         loop {
             let (cell, new) = self.slot(key, event)?;
             let mut slot = cell.lock();
@@ -150,7 +152,7 @@ impl<B: Backing> Slots<B> {
             }
             let now = (self.clock)();
             if !new && slot.used.after(rules.ttl) <= now {
-                self.take_out(key, &cell, &mut slot, now)?;
+                ended = self.take_out(key, &cell, &mut slot, now)?;
                 continue;
             }
             let used = if matches!(event, Event::Tick) { slot.used } else { now };
@@ -160,8 +162,8 @@ impl<B: Backing> Slots<B> {
             let transition = conversation.apply(event, rules, now);
             if *conversation == Conversation::default() {
                 self.backing.tell(before, &self.listener, key, &transition.effects);
-                self.take_out(key, &cell, &mut slot, now)?;
-                return Ok((transition, before));
+                let gone = self.take_out(key, &cell, &mut slot, now)?;
+                return Ok((transition, gone.or(before).or(ended)));
             }
             let due = conversation.due().is_some();
             if !only_renewed(event, &transition) {
@@ -248,7 +250,14 @@ impl<B: Backing> Slots<B> {
         slot: &mut Slot<B::Place>,
         now: Millis,
     ) -> Result<Option<B::Place>, StoreError> {
-        let effects = self.conversation(key, slot, now)?.forget(now);
+        let effects = match self.conversation(key, slot, now) {
+            Ok(conversation) => conversation.forget(now),
+            Err(error) => {
+                // It cannot be told what ended with it; but it must not stay for ever.
+                tracing::error!(%error, "a conversation that cannot be read is forgotten");
+                Effects::default()
+            }
+        };
         let place = slot.place.map(|place| self.backing.remove(key, place)).transpose()?;
         if effects != Effects::default() {
             self.backing.tell(place, &self.listener, key, &effects);

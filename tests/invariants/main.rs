@@ -3,7 +3,8 @@
 //!
 //! A reference observer ([`observer`]) stands beside the ledger and keeps the truth about every call by
 //! itself. Each test below runs the same kind of plays and looks at one invariant's findings, so that a
-//! breach is named by what it breaks. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` widen the search.
+//! breach is named by what it breaks. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` widen the search. [`stores`]
+//! brings such plays to every store.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
@@ -11,6 +12,7 @@ mod client;
 mod observer;
 mod play;
 mod steps;
+mod stores;
 mod talk;
 
 use play::{Play, Setting};
@@ -20,8 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steps::Step;
 use tigertally::ledger::digest::DigestKey;
-use tigertally::ledger::event::{Effects, Event, Millis};
-use tigertally::store::embedded::{Durability, EmbeddedStore, Options};
+use tigertally::ledger::event::{Effects, Millis};
 use tigertally::store::memory::MemoryStore;
 use tigertally::store::{ConversationKey, Listener, Store, encoding};
 
@@ -31,8 +32,6 @@ pub(crate) fn talk_tools() -> [&'static str; 3] {
 }
 
 const CASES: u32 = 500;
-/// Of those that write files.
-const CASES_ON_DISK: u32 = 60;
 const LONGEST: usize = 60;
 
 fn setting() -> impl Strategy<Value = Setting> {
@@ -201,65 +200,6 @@ fn i6_conversations_leave_each_other_alone() {
         side_by_side(&plays, principals)
     });
     assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
-}
-
-/// The store on the disk decides as the ledger does, also when it is closed and opened between any two
-/// events at which nothing is in flight (what is in flight fails with its process).
-#[test]
-fn a_store_on_the_disk_decides_the_same_across_restarts() {
-    let mut config = config();
-    config.cases = config.cases.min(CASES_ON_DISK);
-    let strategy = (setting(), steps::steps(LONGEST), any::<u64>());
-    let outcome = TestRunner::new(config).run(&strategy, |(setting, steps, restarts)| {
-        let mut play = Play::new(setting, DigestKey::new([7; 32]));
-        steps.iter().for_each(|step| play.step(step));
-        on_the_disk(&play, restarts)
-    });
-    assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
-}
-
-/// Brings the play's events to a store, and restarts it where `restarts` has a bit.
-fn on_the_disk(play: &Play, restarts: u64) -> Result<(), TestCaseError> {
-    let directory = tempfile::tempdir().unwrap();
-    let key_file = directory.path().join("key");
-    std::fs::write(&key_file, "07".repeat(32)).unwrap();
-    let options = Options {
-        path: directory.path().join("data"),
-        key_file: Some(key_file),
-        durability: Durability::Process,
-        most_per_principal: 10,
-        segment_bytes: 4096,
-    };
-    let time = Arc::new(AtomicU64::new(0));
-    let open = || {
-        let time = Arc::clone(&time);
-        let clock = Arc::new(move || Millis(time.load(Ordering::SeqCst)));
-        EmbeddedStore::open(&options, clock, Arc::new(Deaf)).unwrap()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let digest = play.key.bytes("conversation", b"c");
-    let key = ConversationKey { principal: digest, conversation: digest };
-    let rules = Arc::new(play.rules.clone());
-    let mut store = open();
-    for (at, (now, event)) in play.events.iter().enumerate() {
-        time.store(now.0, Ordering::SeqCst);
-        let told = runtime.block_on(store.apply(&key, event.clone(), &rules)).unwrap();
-        let told = (told.outcome, told.effects);
-        prop_assert_eq!(&told, &play.told[at], "event {}\n{}", at, play.trace());
-        let state = runtime.block_on(store.read(&key)).unwrap().unwrap_or_default();
-        // A renewed lease is not written: it does not outlive its process.
-        let written = !matches!(event, Event::Check(_));
-        let rests = state.exchanges().iter().all(|one| one.closed);
-        if written && rests && restarts >> (at % 64) & 1 == 1 {
-            drop(store);
-            store = open();
-            let again = runtime.block_on(store.read(&key)).unwrap().unwrap_or_default();
-            prop_assert_eq!(&again, &state, "after event {}", at);
-        }
-    }
-    let state = runtime.block_on(store.read(&key)).unwrap().unwrap_or_default();
-    prop_assert_eq!(&state, &play.conversation);
-    Ok(())
 }
 
 struct Deaf;

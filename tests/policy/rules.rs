@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use tigertally::guard::fault::Code;
 
 /// Codes that are no rules, so that nothing can be set about them.
-const NO_RULES: [Code; 11] = [
+const NO_RULES: [Code; 13] = [
     Code::Unauthenticated,
+    Code::ModelNotAllowed,
+    Code::IdentityUnavailable,
     Code::RouteClosed,
     Code::BodyTooLarge,
     Code::ConversationInvalid,

@@ -1,5 +1,6 @@
-//! Random events on the store in memory and on the one in Redis: they say the same, tell the same, and keep
-//! the same.
+//! Random events on every store at once: in memory, on the disk with either durability, and in Redis. After
+//! each they have said the same, told the same, and keep the same. Between any two events the stores on the
+//! disk may be closed and opened again, when nothing is in flight (what is in flight fails with its process).
 
 use super::server::Server;
 use parking_lot::Mutex;
@@ -14,23 +15,28 @@ use tigertally::ledger::event::{
     Proposed, Replica, Run, Settle, Start,
 };
 use tigertally::ledger::rules::Rules;
+use tigertally::store::embedded::{Durability, EmbeddedStore, Options};
 use tigertally::store::memory::{Clock, MemoryStore};
 use tigertally::store::redis::{Address, RedisStore, Settings};
 use tigertally::store::{ConversationKey, Listener, Store};
 
 const MOST: usize = 3;
 const STEPS: u32 = 500;
+const KEYS: u8 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_and_memory_agree_on_random_events() {
+async fn all_stores_agree_on_random_events() {
     let server = Server::start(&[]);
+    let mut restarts = 0;
     for seed in 0..super::rounds("TIGERTALLY_AGREEMENT_SEEDS", 8) {
-        let pair = Stores::open(&server.url(), seed).await;
+        let mut stores = Stores::open(&server.url(), seed).await;
         let mut random = StdRng::seed_from_u64(seed);
         for step in 0..STEPS {
-            pair.step(&mut random, &format!("seed {seed}, step {step}")).await;
+            stores.step(&mut random, &format!("seed {seed}, step {step}")).await;
         }
+        restarts += stores.restarts;
     }
+    assert!(restarts > 0, "none was ever closed and opened");
 }
 
 #[derive(Default)]
@@ -57,13 +63,24 @@ impl Told {
     }
 }
 
+/// One of the stores.
+struct One {
+    name: &'static str,
+    store: Arc<dyn Store>,
+    told: Arc<Told>,
+    /// How it is opened again, when it is on the disk.
+    options: Option<Options>,
+}
+
 struct Stores {
     digests: DigestKey,
-    memory: MemoryStore,
-    redis: Arc<RedisStore>,
-    told: [Arc<Told>; 2],
+    /// The one in memory first: the others are compared with it.
+    all: Vec<One>,
+    clock: Clock,
     time: Arc<AtomicU64>,
     rules: Arc<Rules>,
+    restarts: u32,
+    _directory: tempfile::TempDir,
 }
 
 impl Stores {
@@ -74,20 +91,41 @@ impl Stores {
             let time = Arc::clone(&time);
             Arc::new(move || Millis(time.load(Ordering::SeqCst)))
         };
-        let told = [Arc::new(Told::default()), Arc::new(Told::default())];
-        let memory = MemoryStore::new(digests.clone(), Arc::clone(&clock), told[0].clone(), MOST);
+        let told = Arc::new(Told::default());
+        let memory = MemoryStore::new(digests.clone(), Arc::clone(&clock), told.clone(), MOST);
+        let mut all = vec![One { name: "memory", store: Arc::new(memory), told, options: None }];
+        let directory = tempfile::tempdir().unwrap();
+        let key_file = directory.path().join("key");
+        let digits = format!("{:02x}", seed as u8).repeat(32);
+        std::fs::write(&key_file, digits).unwrap();
+        for durability in [Durability::Process, Durability::Machine] {
+            let name = durability.as_str();
+            let options = Options {
+                path: directory.path().join(name),
+                key_file: Some(key_file.clone()),
+                durability,
+                most_per_principal: MOST,
+                segment_bytes: 16 << 10,
+            };
+            let told = Arc::new(Told::default());
+            let store = EmbeddedStore::open(&options, Arc::clone(&clock), told.clone()).unwrap();
+            all.push(One { name, store: Arc::new(store), told, options: Some(options) });
+        }
         let settings = Settings {
             prefix: format!("seed-{seed}"),
             digest_key: Some(digests.clone()),
             most_per_principal: MOST,
-            clock: Some(clock),
+            clock: Some(Arc::clone(&clock)),
             patience: Duration::from_secs(10),
             budget: Duration::from_secs(20),
             ..Settings::new(Address::parse(url).unwrap())
         };
-        let redis = RedisStore::open(settings, told[1].clone()).await.unwrap();
+        let told = Arc::new(Told::default());
+        let store = RedisStore::open(settings, told.clone()).await.unwrap();
+        all.push(One { name: "redis", store, told, options: None });
         let rules = Rules { model_calls: Some(6), ttl: Millis(3_600_000), ..Rules::default() };
-        Stores { digests, memory, redis, told, time, rules: Arc::new(rules) }
+        let (rules, _directory) = (Arc::new(rules), directory);
+        Stores { digests, all, clock, time, rules, restarts: 0, _directory }
     }
 
     fn key(&self, n: u8) -> ConversationKey {
@@ -98,8 +136,8 @@ impl Stores {
         }
     }
 
-    async fn step(&self, random: &mut StdRng, at: &str) {
-        let key = self.key(random.random_range(0..5));
+    async fn step(&mut self, random: &mut StdRng, at: &str) {
+        let key = self.key(random.random_range(0..KEYS));
         match random.random_range(0..100) {
             0 => {
                 self.time.fetch_add(self.rules.ttl.0 + 61_000, Ordering::SeqCst);
@@ -113,32 +151,77 @@ impl Stores {
             }
             16..22 => self.sweep().await,
             22..24 => {
-                let (one, two) = (self.memory.remove(&key).await, self.redis.remove(&key).await);
-                assert_eq!(one, two, "{at}: remove");
+                let expected = self.all[0].store.remove(&key).await;
+                for one in &self.all[1..] {
+                    assert_eq!(
+                        one.store.remove(&key).await,
+                        expected,
+                        "{at}: {} removes",
+                        one.name
+                    );
+                }
             }
-            _ => {
-                let event = self.event(random);
-                let one = self.memory.apply(&key, event.clone(), &self.rules).await;
-                let two = self.redis.apply(&key, event.clone(), &self.rules).await;
-                let parts = |applied: Result<tigertally::ledger::event::Transition, _>| {
-                    applied.map(|transition| (transition.outcome, transition.effects))
-                };
-                assert_eq!(parts(one), parts(two), "{at}: {event:?}");
-            }
+            24..26 => self.restart(at).await,
+            _ => self.apply(&key, self.event(random), at).await,
         }
-        for n in 0..5 {
+        self.compare(at).await;
+    }
+
+    async fn apply(&self, key: &ConversationKey, event: Event, at: &str) {
+        let parts = |applied: Result<tigertally::ledger::event::Transition, _>| {
+            applied.map(|transition| (transition.outcome, transition.effects))
+        };
+        let expected = parts(self.all[0].store.apply(key, event.clone(), &self.rules).await);
+        for one in &self.all[1..] {
+            let said = parts(one.store.apply(key, event.clone(), &self.rules).await);
+            assert_eq!(said, expected, "{at}: {} on {event:?}", one.name);
+        }
+    }
+
+    async fn compare(&self, at: &str) {
+        for n in 0..KEYS {
             let key = self.key(n);
-            let told = self.told.each_ref().map(|told| told.take(&key));
-            assert_eq!(told[0], told[1], "{at}: told of {n}");
-            let (one, two) = (self.memory.read(&key).await, self.redis.read(&key).await);
-            assert_eq!(one, two, "{at}: kept of {n}");
+            let told = self.all[0].told.take(&key);
+            let kept = self.all[0].store.read(&key).await;
+            for one in &self.all[1..] {
+                assert_eq!(one.told.take(&key), told, "{at}: {} told of {n}", one.name);
+                assert_eq!(one.store.read(&key).await, kept, "{at}: {} kept of {n}", one.name);
+            }
         }
-        assert_eq!(self.memory.conversations(), self.redis.conversations(), "{at}");
+        let held = self.all[0].store.conversations();
+        for one in &self.all[1..] {
+            assert_eq!(one.store.conversations(), held, "{at}: {}", one.name);
+        }
     }
 
     async fn sweep(&self) {
-        self.memory.sweep(&self.rules).await.unwrap();
-        self.redis.sweep(&self.rules).await.unwrap();
+        for one in &self.all {
+            one.store.sweep(&self.rules).await.unwrap();
+        }
+    }
+
+    /// Ends what is in flight, everywhere, and opens the stores on the disk anew.
+    async fn restart(&mut self, at: &str) {
+        for n in 0..KEYS {
+            let key = self.key(n);
+            let state = self.all[0].store.read(&key).await.unwrap().unwrap_or_default();
+            for exchange in state.exchanges().iter().filter(|one| !one.closed) {
+                let close = Close { exchange: exchange.id, ending: Ending::Delivered };
+                self.apply(&key, Event::Close(close), at).await;
+            }
+        }
+        self.compare(at).await;
+        for one in &mut self.all {
+            let Some(options) = &one.options else { continue };
+            // Dropped, it lets its directory go.
+            one.store = closed(&self.digests);
+            let clock = Arc::clone(&self.clock);
+            let opened = EmbeddedStore::open(options, clock, one.told.clone()).unwrap();
+            one.store = Arc::new(opened);
+            // It has told how many calls are open.
+            one.told.0.lock().clear();
+        }
+        self.restarts += 1;
     }
 
     fn event(&self, random: &mut StdRng) -> Event {
@@ -226,6 +309,12 @@ impl Stores {
         let alternatives = if proposes { vec![alternative] } else { Vec::new() };
         Settle { exchange, alternatives, forced: false }
     }
+}
+
+/// Stands where a store was.
+fn closed(digests: &DigestKey) -> Arc<dyn Store> {
+    let clock: Clock = Arc::new(|| Millis(0));
+    Arc::new(MemoryStore::new(digests.clone(), clock, Arc::new(Told::default()), 0))
 }
 
 fn call(random: &mut StdRng) -> Box<str> {

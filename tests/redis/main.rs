@@ -12,7 +12,6 @@
 )]
 
 mod agreement;
-mod figures;
 mod fleet;
 #[path = "../history/mod.rs"]
 mod history;

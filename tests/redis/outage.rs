@@ -2,7 +2,7 @@
 //! comes back by itself.
 
 use super::fleet::{ANSWER, Answer, Fleet, continuation, opening};
-use super::server::{Server, signal};
+use super::server::{Server, cli, signal};
 use std::time::{Duration, Instant};
 use tigertally::policy::OnError;
 
@@ -97,8 +97,95 @@ async fn where_the_operator_says_so_exchanges_go_on_and_are_marked() {
     assert!(answer.notes.starts_with("store_unavailable"), "{answer:?}");
     signal(server.process, "-CONT");
     recovered(&fleet).await;
+    // Both were delivered, and that is known now.
+    let again = fleet.chat(0, "c", &continuation("one")).await;
+    assert_eq!((again.status, again.code()), (422, "duplicate"), "{again:?}");
+    fleet.upstream.held.add_permits(1);
+    let answered = fleet.chat(0, "d", &continuation("hold")).await;
+    assert_eq!((answered.status, answered.notes.as_str()), (200, ""), "{answered:?}");
+}
+
+/// What was forwarded in an outage happened: the ledger has it once Redis is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_let_through_in_an_outage_is_known_after_it() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let fleet = Fleet::with(&server.url(), 2, OnError::Open).await;
+    assert_eq!(fleet.chat(0, "old", &opening("old", false)).await.status, 200);
+    signal(server.process, "-KILL");
+    // A call goes out, an answer to a result goes out, and a whole task.
+    let in_outage = [
+        ("call", opening("call", false)),
+        ("old", continuation("old")),
+        ("task", opening("task", false)),
+        ("task", continuation("task")),
+    ];
+    for (conversation, body) in &in_outage {
+        let answer = fleet.chat(0, conversation, body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.notes.starts_with("store_unavailable"), "{answer:?}");
+    }
+    let server = server.relaunch();
+    recovered(&fleet).await;
+    let other = |question: &str| continuation(question).replace("shipped", "lost");
+    let accepted = fleet.chat(0, "call", &continuation("call")).await;
+    assert_eq!((accepted.status, accepted.notes.as_str()), (200, ""), "{accepted:?}");
+    for conversation in ["call", "old", "task"] {
+        let second = fleet.chat(0, conversation, &other(conversation)).await;
+        assert_eq!((second.status, second.code()), (422, "conflict"), "{second:?}");
+        let again = fleet.chat(1, conversation, &continuation(conversation)).await;
+        assert_eq!((again.status, again.code()), (422, "duplicate"), "everywhere: {again:?}");
+    }
+    drop(server);
+}
+
+/// Nobody has to ask about it first.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_let_through_in_an_outage_is_brought_back_without_being_asked_for() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let fleet = Fleet::with(&server.url(), 2, OnError::Open).await;
+    signal(server.process, "-KILL");
+    for n in 0..20 {
+        let name = format!("c{n}");
+        assert_eq!(fleet.chat(0, &name, &opening(&name, false)).await.status, 200);
+    }
+    let server = server.relaunch();
+    recovered(&fleet).await;
+    let conversations = || {
+        let keys = cli(&server.port.to_string(), &["--scan", "--pattern", "*:c:*"]).stdout;
+        String::from_utf8(keys).unwrap().lines().count()
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while conversations() < 20 {
+        assert!(Instant::now() < end, "{} of 20 are there", conversations());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The last one may still be on its way.
+    for n in 0..19 {
+        let name = format!("c{n}");
+        let settled = async || fleet.chat(1, &name, &continuation(&name)).await;
+        let mut answer = settled().await;
+        while answer.code() == "unmatched" && Instant::now() < end {
+            answer = settled().await;
+        }
+        assert_eq!(answer.status, 200, "{name}: {answer:?}");
+    }
+}
+
+/// The user moved on, elsewhere, while an older request's answer was let out here: it stays the past.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_outage_let_through_of_an_older_generation_does_not_come_back() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let fleet = Fleet::with(&server.url(), 1, OnError::Open).await;
+    signal(server.process, "-KILL");
+    assert_eq!(fleet.chat(0, "c", &opening("one", false)).await.status, 200);
+    let server = server.relaunch();
+    // Another replica comes up first, and the user asks there.
+    let other = Fleet::with(&server.url(), 1, OnError::Open).await;
+    let _ = other.advance(0, "c").await;
+    let _ = other.advance(0, "c").await;
+    recovered(&fleet).await;
     let stale = fleet.chat(0, "c", &continuation("one")).await;
-    assert_eq!((stale.status, stale.notes.as_str()), (200, ""), "{stale:?}");
+    assert_eq!((stale.status, stale.code()), (422, "stale_generation"), "{stale:?}");
 }
 
 /// SDKs try again after such an answer.

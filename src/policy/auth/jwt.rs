@@ -4,9 +4,10 @@
 //! not that it was meant for this proxy (RFC 8725, sections 3.8 and 3.9). Of algorithms only those with a
 //! public key can be allowed, so that no token can be signed with what everybody knows (section 2.1).
 
+use crate::policy::findings::Findings;
 use crate::policy::problem::Origin;
 use crate::policy::raw::Value;
-use crate::policy::section::{Findings, Found, Section, span, text, time, words};
+use crate::policy::section::{Found, Section, span, text, time, words};
 use crate::policy::upstream::beside;
 use http::Uri;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};

@@ -17,9 +17,10 @@
 //! hash = "…64 hexadecimal digits…"
 //! ```
 
+use crate::policy::findings::Findings;
 use crate::policy::problem::{Origin, Problem, Problems};
 use crate::policy::raw;
-use crate::policy::section::{Findings, Found, Section, text, words};
+use crate::policy::section::{Found, Section, text, words};
 use crate::wire::moment;
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -18,12 +18,11 @@ impl Relay {
         if last.done {
             self.upcall.is_answered();
         }
-        let tracked = self.passage.admitted().is_some();
         let judged = release::judge(
             &self.gateway,
             &self.settings,
             &self.cleared,
-            tracked,
+            &self.passage,
             &proposal,
             faults,
         );

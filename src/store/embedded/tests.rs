@@ -259,6 +259,36 @@ fn a_full_disk_refuses_undoes_and_recovers() {
     assert_eq!(host.read("c"), after);
 }
 
+/// A conversation whose bytes went bad on the disk, while it was not in memory: it can be deleted, by hand or
+/// by its age, and takes nothing else with it.
+#[test]
+fn a_damaged_conversation_can_be_forgotten() {
+    for by_hand in [true, false] {
+        let host = Host::new(Durability::Process);
+        ["damaged", "other"].iter().for_each(|name| host.with_call(name));
+        let place = host.store().slots.cell(&host.key("damaged")).unwrap().lock().place.unwrap();
+        // Long unused, they leave memory.
+        host.time.fetch_add(700_000, Ordering::SeqCst);
+        wait(host.store().sweep(&host.rules)).unwrap();
+        let file = host.files()[0].clone();
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[usize::try_from(place.at.offset).unwrap() + frame::RECORD + 9] ^= 0xff;
+        fs::write(&file, &bytes).unwrap();
+        assert!(wait(host.store().read(&host.key("damaged"))).is_err());
+        assert!(host.try_apply("damaged", opening(5)).is_err());
+        if by_hand {
+            assert_eq!(wait(host.store().remove(&host.key("damaged"))), Ok(true));
+            assert!(host.read("other").is_some());
+        } else {
+            host.time.fetch_add(4_000_000, Ordering::SeqCst);
+            wait(host.store().sweep(&host.rules)).unwrap();
+            assert_eq!(host.store().conversations(), 0, "the sweep gets by it");
+        }
+        assert_eq!(host.read("damaged"), None);
+        host.with_call("damaged");
+    }
+}
+
 /// A record cut anywhere is as if it had never been written; what came before it stands.
 #[test]
 fn a_torn_end_is_cut_off() {

@@ -13,11 +13,11 @@ use super::agenda::Agenda;
 use super::cache::Cache;
 use super::clock::{ServerClock, TOLERANCE};
 use super::frame::{Seen, Version};
+use super::gathering::Wanted;
 use super::link::Link;
 use super::names::Names;
 use super::push;
 use super::script::{Reply, Script, Scripts, expected};
-use super::watch::Wanted;
 use crate::ledger::Conversation;
 use crate::ledger::event::{Effects, Event, Millis, Transition};
 use crate::ledger::rules::Rules;
@@ -69,7 +69,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    async fn take(
+    pub(super) async fn take(
         &self,
         key: &ConversationKey,
         until: Instant,
@@ -201,27 +201,6 @@ impl Core {
         })
     }
 
-    /// Forgets a conversation. Whether there was one.
-    pub(super) async fn remove(self: Arc<Self>, key: ConversationKey) -> Result<bool, StoreError> {
-        let until = Instant::now() + self.budget;
-        let _turn = self.turns.take(&key, until).await?;
-        let mut tries = 0;
-        let mut state = self.read(&key, until).await?;
-        while state.version.is_some() {
-            let time = self.time_of(&state);
-            match self.take_out(&key, &state, time, until).await? {
-                Written::Done => return Ok(true),
-                Written::Newer(newer) => state = newer,
-                Written::Again => {}
-            }
-            tries += 1;
-            pause(tries, until).await?;
-        }
-        self.cache.forget(&key);
-        self.gone(&key);
-        Ok(false)
-    }
-
     /// What is there now.
     pub(super) async fn read(
         &self,
@@ -233,27 +212,8 @@ impl Core {
         seen(reply.bytes())
     }
 
-    /// Deletes it if it is still that, and tells what that ends.
-    pub(super) async fn take_out(
-        self: &Arc<Self>,
-        key: &ConversationKey,
-        state: &Seen,
-        time: Time,
-        until: Instant,
-    ) -> Result<Written, StoreError> {
-        let mut nothing = Seen::default();
-        let written = self.write(key, state, &mut nothing, &Rules::default(), time, until).await?;
-        if let Written::Done = &written {
-            self.ended(key, until).await;
-            let effects = state.conversation.forget(time.now);
-            self.tell(key, &effects);
-            self.publish(key, &effects);
-        }
-        Ok(written)
-    }
-
     /// Writes `next` if `state` is still there. A `next` without a version deletes.
-    async fn write(
+    pub(super) async fn write(
         &self,
         key: &ConversationKey,
         state: &Seen,
@@ -315,7 +275,7 @@ impl Core {
         }
     }
 
-    fn time_of(&self, state: &Seen) -> Time {
+    pub(super) fn time_of(&self, state: &Seen) -> Time {
         let clock = self.now();
         Time { clock, now: clock.max(state.stamp) }
     }
@@ -337,20 +297,20 @@ impl Core {
         }
     }
 
-    async fn ended(self: &Arc<Self>, key: &ConversationKey, until: Instant) {
+    pub(super) async fn ended(self: &Arc<Self>, key: &ConversationKey, until: Instant) {
         self.cache.forget(key);
         self.gone(key);
         self.give_up_place(key, until).await;
     }
 
-    fn tell(&self, key: &ConversationKey, effects: &Effects) {
+    pub(super) fn tell(&self, key: &ConversationKey, effects: &Effects) {
         if *effects != Effects::default() {
             self.listener.committed(key, effects);
         }
     }
 
     /// Tells the other replicas what to cut.
-    fn publish(self: &Arc<Self>, key: &ConversationKey, effects: &Effects) {
+    pub(super) fn publish(self: &Arc<Self>, key: &ConversationKey, effects: &Effects) {
         let Some(publish) = self.publish.get().filter(|_| !effects.cancel.is_empty()) else {
             return;
         };
@@ -365,7 +325,7 @@ impl Core {
 }
 
 /// After a lost race, for a moment: longer each time, and not as long as the others.
-async fn pause(tries: u32, until: Instant) -> Result<(), StoreError> {
+pub(super) async fn pause(tries: u32, until: Instant) -> Result<(), StoreError> {
     if Instant::now() >= until {
         return Err(StoreError::Unavailable("too many write to this conversation"));
     }
@@ -381,7 +341,7 @@ fn unwritable(error: &EncodingError) -> StoreError {
     StoreError::Unavailable("the conversation cannot be encoded")
 }
 
-fn seen(bytes: &[u8]) -> Result<Seen, StoreError> {
+pub(super) fn seen(bytes: &[u8]) -> Result<Seen, StoreError> {
     Seen::from_bytes(bytes).map_err(|error| {
         tracing::error!(%error, "a conversation in redis cannot be read");
         match error {

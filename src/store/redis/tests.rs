@@ -341,6 +341,46 @@ async fn a_full_server_refuses_and_loses_nothing() {
     assert!(matches!(one.opening("c", 3, 2).await, Ok(Outcome::Admitted(_))));
 }
 
+/// The start says when the server may drop conversations.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_evicts_is_told_of() {
+    for (policy, told) in [("noeviction", None), ("allkeys-lru", Some("allkeys-lru"))] {
+        let server = Server::start(&["--maxmemory-policy", policy]);
+        let one = Member::open(&server.url()).await;
+        assert_eq!(one.store.evicts(), told);
+    }
+    let cluster = Cluster::start();
+    assert_eq!(Member::open(&cluster.url()).await.store.evicts(), None);
+    let port = cluster.nodes[1].port.to_string();
+    let _ = cli(&port, &["config", "set", "maxmemory-policy", "volatile-lru"]);
+    assert_eq!(Member::open(&cluster.url()).await.store.evicts(), Some("volatile-lru"));
+}
+
+/// What cannot be read can be deleted; what only a newer version can read cannot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_conversation_can_be_deleted() {
+    let server = Server::start(&[]);
+    let one = Member::open(&server.url()).await;
+    let port = server.port.to_string();
+    let name = String::from_utf8(one.store.core.names.conversation(&one.key("c"))).unwrap();
+    let damage = |value: &str| {
+        assert!(cli(&port, &["set", &name, value]).stdout.starts_with(b"OK"));
+        one.store.core.cache.forget(&one.key("c"));
+    };
+    for value in ["x", "sixteen bytes...", &format!("{:24}\u{1}garbage", "head")] {
+        damage(value);
+        let refused = one.opening("c", 1, 1).await;
+        assert_eq!(refused, Err(StoreError::Unavailable("the conversation is damaged")), "{value}");
+        assert!(one.store.read(&one.key("c")).await.is_err());
+        assert_eq!(one.store.remove(&one.key("c")).await, Ok(true), "{value}");
+        assert_eq!(one.store.read(&one.key("c")).await, Ok(None));
+        assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))), "anew");
+    }
+    damage(&format!("{:24}\u{14}", "head"));
+    let newer = one.store.remove(&one.key("c")).await.unwrap_err();
+    assert!(newer.to_string().contains("newer version"), "{newer}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_digest_key_is_not_served_beside_ours() {
     let server = Server::start(&[]);

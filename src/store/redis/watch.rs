@@ -22,9 +22,8 @@ use crate::ledger::Conversation;
 use crate::ledger::event::{Event, Millis};
 use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, StoreError};
-use parking_lot::Mutex;
 use redis::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -41,32 +40,6 @@ const CLAIMED: usize = 256;
 const AT_ONCE: usize = 32;
 /// How long changes are gathered.
 const GATHERED: Duration = Duration::from_millis(100);
-
-/// Conversations whose entry is to be written.
-#[derive(Debug, Default)]
-pub(super) struct Wanted(Mutex<Gathering>);
-
-#[derive(Debug, Default)]
-struct Gathering {
-    keys: HashSet<ConversationKey>,
-    /// Whether somebody is on the way to write them.
-    attended: bool,
-}
-
-impl Wanted {
-    /// Adds one. Whether the caller must see to it that they are written.
-    fn add(&self, key: &ConversationKey) -> bool {
-        let mut gathering = self.0.lock();
-        gathering.keys.insert(key.clone());
-        !std::mem::replace(&mut gathering.attended, true)
-    }
-
-    fn take(&self) -> HashSet<ConversationKey> {
-        let mut gathering = self.0.lock();
-        gathering.attended = false;
-        std::mem::take(&mut gathering.keys)
-    }
-}
 
 /// One entry: whose it is, and of which conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,15 +235,5 @@ mod tests {
             assert_eq!(Member::from_bytes(&bytes[..length]), None, "{length} bytes");
         }
         assert_eq!(Member::from_bytes(&[bytes, vec![0]].concat()), None);
-    }
-
-    #[test]
-    fn one_sees_to_it_that_what_is_gathered_is_written() {
-        let (wanted, one, two) = (Wanted::default(), unflat(&[1; 32]), unflat(&[2; 32]));
-        assert!(wanted.add(&one));
-        assert!(!wanted.add(&two) && !wanted.add(&one));
-        assert_eq!(wanted.take().len(), 2);
-        assert!(wanted.add(&two));
-        assert_eq!(wanted.take().into_iter().collect::<Vec<_>>(), [two]);
     }
 }
