@@ -19,7 +19,7 @@ pub(super) fn overview(gateway: &Gateway) -> Value {
     json!({
         "now": feed::millis(SystemTime::now()),
         "version": env!("CARGO_PKG_VERSION"),
-        "replica": format!("{:08x}", gateway.replica.0 >> 96),
+        "replica": format!("{:08x}", gateway.replica.0 >> 32),
         "profile": settings.policy.profile.as_str(),
         "observe": settings.policy.observe,
         "store": settings.policy.store.to_string(),
