@@ -1,6 +1,6 @@
 //! The console's port side: headers, paging, bounds, and that ids from traffic reach the page as data only.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![expect(dead_code, reason = "not every test needs all of the rig")]
 
 mod rig;

@@ -98,7 +98,7 @@ function rowOf(row) {
   const [shape, words] = state ? TASKS[state] : ["gone", "untracked"];
   const facts = [
     row.generation === null ? null : `gen ${row.generation}`,
-    `${number(row.exchanges)} exchange${row.exchanges === 1 ? "" : "s"}`,
+    row.last_code ? null : `${number(row.exchanges)} exchange${row.exchanges === 1 ? "" : "s"}`,
   ].filter(Boolean).join(" · ");
   return el("li", {}, el("a", {
     href: `#/c/${row.handle}`, "data-handle": row.handle, title: row.name || null,

@@ -62,7 +62,7 @@ export function duration(ms) {
 
 export function ago(ms) {
   if (ms < 2000) return "now";
-  return `${duration(Math.floor(ms / 1000) * 1000)} ago`;
+  return ms < 10_000 ? `${Math.floor(ms / 1000)} s ago` : `${duration(ms)} ago`;
 }
 
 export const number = (value) => value.toLocaleString("en");
