@@ -5,6 +5,7 @@ import uuid
 import pytest
 from playwright.sync_api import expect
 
+from running.process import Gateway
 from story import Application, ask_a, ask_b_and_answer
 
 HOSTILE = '"><img/src=x/onerror=document.title="broken">'
@@ -103,3 +104,21 @@ def test_it_fits_the_screen(visit, guard, scheme, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(20, 22, 26)") == (scheme == "dark")
+
+
+def test_a_token_is_asked_for_once(chromium):
+    with Gateway("http://127.0.0.1:9", {"TIGERTALLY_ADMIN__TOKEN": "operators-only"}) as guard:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{guard.admin_port}/console")
+        expect(page.locator("#token")).to_be_focused()
+        for token, opens in (("another", False), ("operators-only", True)):
+            page.locator("#token").fill(token)
+            page.keyboard.press("Enter")
+            if not opens:
+                expect(page.locator("#gate-said")).not_to_be_empty()
+        expect(page.locator("#live")).to_have_text("live")
+        page.reload()
+        expect(page.locator("#main")).to_be_visible()
+        expect(page.locator("#gate")).to_be_hidden()
+        context.close()
