@@ -260,6 +260,8 @@ mod tests {
         let inline = [" style=", "<style", " onclick", " onload", "javascript:"];
         for (path, media, text) in FILES {
             let banned: &[&str] = if media == SCRIPT { &markup } else { &inline };
+            // The drawing's own pattern is within the page.
+            let text = text.replace("url(#hatch)", "");
             for word in banned.iter().chain(&["https://", "url(", "@import"]) {
                 assert!(!text.contains(word), "{path} has {word}");
             }

@@ -10,6 +10,7 @@ const UNTRACKED = "untracked";
 
 const page = {
   rows: new Map(),
+  limit: PAGE,
   next: null,
   exact: null,
   skew: 0,
@@ -51,7 +52,10 @@ async function refresh({ anew = false, changed = [] } = {}) {
   page.asking?.abort();
   page.asking = new AbortController();
   const told = await read(`/admin/v1/conversations?${filters()}`, page.asking.signal);
-  if (anew) page.rows.clear();
+  if (anew) {
+    page.rows.clear();
+    page.limit = PAGE;
+  }
   // What changed and is not among the first any more does not fit the filter now.
   for (const handle of changed) page.rows.delete(handle);
   for (const row of told.rows) page.rows.set(row.handle, row);
@@ -64,6 +68,7 @@ async function more() {
   const asked = filters();
   asked.set("before", page.next);
   const told = await read(`/admin/v1/conversations?${asked}`);
+  page.limit += PAGE;
   for (const row of told.rows) page.rows.set(row.handle, row);
   page.next = told.next;
   showRows(told.held);
@@ -76,7 +81,13 @@ const nameOf = (row) => row.handle === UNTRACKED ? "Without a conversation" : ro
 function showRows(held) {
   const list = byId("rows");
   const before = document.activeElement?.dataset?.handle;
-  const rows = sorted();
+  const all = sorted();
+  const rows = all.slice(0, page.limit);
+  if (all.length > rows.length) {
+    // Newer ones came: the page does not grow by itself.
+    page.next = rows.at(-1).number;
+    for (const row of all.slice(page.limit)) page.rows.delete(row.handle);
+  }
   list.replaceChildren(...rows.map(rowOf));
   if (before) list.querySelector(`[data-handle="${CSS.escape(before)}"]`)?.focus({ preventScroll: true });
   byId("count").textContent = `${number(rows.length)}${page.next ? "+" : ""} of ${number(held)}`;
