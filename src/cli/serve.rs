@@ -201,6 +201,7 @@ impl Listener for Listeners {
         self.flights.committed(key, effects);
         self.telemetry.metrics.committed(effects);
         self.telemetry.recorder.stories(key, &effects.stories);
+        self.telemetry.metrics.feed().committed(key, effects);
     }
 }
 

@@ -4,12 +4,12 @@
 //! danger (DNS rebinding), so `Host` and `Origin` must be loopback names; elsewhere a token is needed. The
 //! probes tell nothing and are open.
 
-use super::writes;
+use super::{console, writes};
 use crate::policy;
 use crate::proxy::Gateway;
-use crate::proxy::exchange;
 use crate::proxy::identity::Principal;
 use crate::proxy::pool::UpBody;
+use crate::proxy::reply;
 use crate::telemetry::StoreOp;
 use axum::Router;
 use axum::body::Body;
@@ -47,7 +47,14 @@ impl Token {
         Token { digest, loopback: admin.listen.ip().is_loopback() }
     }
 
+    /// Whether a request comes from beside the proxy and shows the token.
     fn allows(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
+        self.is_near(headers)?;
+        self.is_shown(headers)
+    }
+
+    /// Whether it comes from beside the proxy, and from no page but this port's own.
+    fn is_near(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
         let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
         let origin = headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("?"));
         if self.loopback && !host.is_some_and(is_loopback_authority) {
@@ -58,6 +65,10 @@ impl Token {
         {
             return Err(StatusCode::FORBIDDEN);
         }
+        Ok(())
+    }
+
+    fn is_shown(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
         let Some(wanted) = self.digest else { return Ok(()) };
         let given = headers
             .get(header::AUTHORIZATION)
@@ -95,12 +106,23 @@ pub fn router(gateway: &Arc<Gateway>, token: Token) -> Router {
     let guarded = Router::new()
         .route("/metrics", get(metrics))
         .route(writes::RESOLVE, post(writes::resolve))
+        .merge(console::api(gateway))
         .route_layer(middleware::from_fn_with_state(admin.clone(), check));
+    // The page itself holds nothing; what it shows it has to ask for with the token.
+    let page = console::page().route_layer(middleware::from_fn_with_state(admin.clone(), near));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .merge(page)
         .merge(guarded)
         .with_state(admin)
+}
+
+async fn near(State(admin): State<Admin>, request: Request, next: Next) -> Response<Body> {
+    match admin.token.is_near(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(status) => turned_away(status),
+    }
 }
 
 async fn check(State(admin): State<Admin>, mut request: Request, next: Next) -> Response<Body> {
@@ -110,12 +132,14 @@ async fn check(State(admin): State<Admin>, mut request: Request, next: Next) -> 
             request.extensions_mut().insert(concerned);
             next.run(request).await
         }
-        Err(status) => {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = status;
-            response
-        }
+        Err(status) => turned_away(status),
     }
+}
+
+fn turned_away(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
 }
 
 /// Whose conversation an operator means: the principal of these two headers, or else `anonymous`.
@@ -150,7 +174,7 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
         "draining": draining,
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    exchange::json(status, body.to_string())
+    reply::json(status, body.to_string())
 }
 
 impl Admin {

@@ -40,7 +40,7 @@ pub(super) async fn start(
         let body: StartBody = body::need_json(request, &settings.policy).await?;
         let generation = body::generation(body.generation)?;
         let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
-        journal.belongs_to(|| question.key().clone());
+        question.asks("start", &mut journal);
         let event = Start { exchange: journal.exchange(), generation, id: call.into() };
         match question.apply(Event::Start(event)).await? {
             Outcome::Started { attempt, deadline, operation, .. } => {

@@ -58,7 +58,7 @@ async fn advance(
             body::read_json(request, &settings.policy).await?.unwrap_or_default();
         let generation = body.generation.map(body::generation).transpose()?;
         let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
-        journal.belongs_to(|| question.key().clone());
+        question.asks("advance", &mut journal);
         let event = Advance {
             exchange: journal.exchange(),
             generation,
@@ -106,7 +106,7 @@ async fn decide(
         let generation = body::generation(body.generation)?;
         check_content(&body.content)?;
         let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
-        journal.belongs_to(|| question.key().clone());
+        question.asks("decide", &mut journal);
         let event = told(&question, &settings.closings, &body, journal.exchange(), key).await?;
         match question.apply(Event::Decide(event)).await? {
             Outcome::Accepted { .. } => Ok((
@@ -192,7 +192,6 @@ async fn read(
     let asked: Asked = async {
         let id = named(path)?;
         let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
-        journal.belongs_to(|| question.key().clone());
         let known = question.conversation().await?;
         Ok((record::of(&id, known.as_ref(), |write| question.operation_key(write)), None))
     }

@@ -6,6 +6,7 @@
 pub mod admin;
 mod body;
 mod calls;
+mod console;
 pub mod conversations;
 mod openapi;
 mod question;

@@ -5,8 +5,8 @@
 //! program: see `tests/control_api`.
 
 use crate::proxy::Gateway;
-use crate::proxy::exchange::json;
 use crate::proxy::journal::Journal;
+use crate::proxy::reply::json;
 use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use axum::extract::{Request, State};

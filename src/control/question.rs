@@ -7,13 +7,13 @@ use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Event, Operation, Outcome, Refused, Transition};
 use crate::policy::Policy;
 use crate::proxy::Gateway;
-use crate::proxy::exchange;
 use crate::proxy::headers::is_conversation_id;
 use crate::proxy::identity::Principal;
 use crate::proxy::journal::Journal;
 use crate::proxy::operation;
 use crate::proxy::question::{conversation_key, idempotency};
 use crate::proxy::refusal::Refusal;
+use crate::proxy::reply;
 use crate::store::{ConversationKey, StoreError};
 use crate::telemetry::{ExchangeOutcome, FaultVerdict};
 use axum::body::Body;
@@ -33,6 +33,7 @@ pub(super) struct Question<'a> {
     gateway: &'a Gateway,
     pub(super) policy: &'a Policy,
     key: ConversationKey,
+    id: &'a str,
 }
 
 impl<'a> Question<'a> {
@@ -41,7 +42,7 @@ impl<'a> Question<'a> {
         gateway: &'a Gateway,
         policy: &'a Policy,
         principal: &Principal,
-        id: &str,
+        id: &'a str,
     ) -> Result<Self, Box<Refusal>> {
         if !is_conversation_id(id) {
             return Err(Box::new(Refusal::plain(
@@ -53,12 +54,12 @@ impl<'a> Question<'a> {
             return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
         }
         let key = conversation_key(gateway.store().digest_key(), principal, id);
-        Ok(Question { gateway, policy, key })
+        Ok(Question { gateway, policy, key, id })
     }
 
-    /// What the conversation is kept under.
-    pub(super) fn key(&self) -> &ConversationKey {
-        &self.key
+    /// The journal is to say that this is asked about the conversation.
+    pub(super) fn asks(&self, what: &'static str, journal: &mut Journal) {
+        journal.asks(what, &self.key, self.id);
     }
 
     pub(super) async fn apply(&self, event: Event) -> Result<Outcome, Box<Refusal>> {
@@ -89,8 +90,13 @@ impl<'a> Question<'a> {
     }
 
     pub(super) fn operation_key(&self, write: &Operation) -> Digest {
-        operation::key(self.digest_key(), &self.key, write)
+        operation_of(self.gateway, &self.key, write)
     }
+}
+
+/// The operation key of a write in that conversation.
+pub(super) fn operation_of(gateway: &Gateway, key: &ConversationKey, write: &Operation) -> Digest {
+    operation::key(gateway.store().digest_key(), key, write)
 }
 
 fn failed(error: StoreError) -> Box<Refusal> {
@@ -118,12 +124,12 @@ pub(super) fn named<T>(path: Named<T>) -> Result<T, Box<Refusal>> {
 /// Tells the answer, and what the journal is to say of it.
 pub(super) fn answer(asked: Asked, journal: &mut Journal) -> Response<Body> {
     match asked {
-        Err(refusal) => exchange::refuse(&refusal, journal),
+        Err(refusal) => reply::refuse(&refusal, journal),
         Ok((value, generation)) => {
             journal.stamp.generation = generation;
             journal.ends(ExchangeOutcome::Delivered);
             journal.answers(StatusCode::OK);
-            let mut response = exchange::json(StatusCode::OK, value.to_string());
+            let mut response = reply::json(StatusCode::OK, value.to_string());
             journal.stamp.passed(response.headers_mut(), &[]);
             response
         }

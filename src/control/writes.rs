@@ -49,7 +49,7 @@ pub(super) async fn resolve(
         let (id, key) = named(path)?;
         let body: ResolveBody = body::need_json(request, &settings.policy).await?;
         let question = Question::new(&gateway, &settings.policy, &principal, &id)?;
-        journal.belongs_to(|| question.key().clone());
+        question.asks("resolve", &mut journal);
         let known = question.conversation().await?;
         let operation = known.and_then(|conversation| {
             let mut writes = conversation.operations().map(|(write, _)| write);

@@ -5,14 +5,12 @@
 use super::clearance::Cleared;
 use super::flight::{Admission, Flight};
 use super::gateway::{Gateway, Settings};
-use super::headers::Standing;
-use super::identity::Principal;
-use super::question::conversation_key;
 use super::refusal::{Refusal, plain_fault};
 use crate::guard::fault::{Code, Fault};
 use crate::guard::verdict::Action;
 use crate::ledger::event::{Admitted, Ending};
 use crate::policy::{OnError, Policy};
+use crate::store::ConversationKey;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -85,14 +83,12 @@ impl Passage {
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     settings: &Settings,
-    standing: &Standing,
-    principal: &Principal,
+    key: Option<ConversationKey>,
     cleared: &mut Cleared,
 ) -> Result<Passage, Box<Refusal>> {
-    let (Some(event), Some(name)) = (cleared.admit.take(), &standing.conversation) else {
+    let (Some(event), Some(key)) = (cleared.admit.take(), key) else {
         return Ok(Passage::untracked());
     };
-    let key = conversation_key(gateway.store.digest_key(), principal, name);
     let (rules, goes_on) = (settings.policy.ledger.clone(), goes_on_without_store(settings));
     match Flight::admit(gateway, key, event, rules, goes_on).await {
         Admission::Flight(flight, would_refuse) => {

@@ -3,11 +3,11 @@
 //! What the client is told is the refusal alone; the reason goes to the log with the exchange.
 
 use super::body;
-use super::exchange::refuse;
 use super::gateway::{Gateway, Settings};
 use super::identity::{Peer, Principal};
 use super::journal::Journal;
 use super::refusal::Refusal;
+use super::reply::refuse;
 use crate::guard::fault::Code;
 use crate::telemetry::Route;
 use axum::body::Body;

@@ -18,6 +18,7 @@ use super::question::conversation_key;
 use super::refusal::Refusal;
 use super::relay::Relay;
 use super::release::Stopped;
+use super::reply::refuse;
 use super::upstream::Upcall;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{Ending, ExchangeId};
@@ -25,7 +26,7 @@ use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, header, response};
+use http::{Request, Response, StatusCode, header, response};
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -118,30 +119,6 @@ pub(crate) async fn refuse_unread(
     refuse(&refusal, &mut journal)
 }
 
-/// Our own answer in place of the upstream's.
-pub(crate) fn refuse(refusal: &Refusal, journal: &mut Journal) -> Response<Body> {
-    if let Some(generation) = refusal.generation {
-        journal.stamp.generation = Some(generation);
-    }
-    journal.refuses(refusal);
-    let mut response = json(refusal.status(), refusal.body());
-    let headers = response.headers_mut();
-    journal.stamp.refused(headers, refusal);
-    if refusal.code() == Code::Draining {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
-/// An answer in our own words.
-pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
-}
-
 /// An answer that goes down.
 struct Going {
     head: response::Parts,
@@ -227,10 +204,11 @@ async fn run(
             return Err(refusal);
         }
     };
-    journal.stands(&standing);
-    if let Some(name) = &standing.conversation {
-        journal.belongs_to(|| conversation_key(gateway.store.digest_key(), &principal, name));
-    }
+    let key = standing
+        .conversation
+        .as_deref()
+        .map(|name| conversation_key(gateway.store.digest_key(), &principal, name));
+    journal.stands(&standing, key.clone());
     let body = body::read(body, &settings.policy.limits).await?;
     journal.has_read();
     let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);
@@ -244,8 +222,7 @@ async fn run(
     };
     journal.reads(&cleared);
     journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
-    let mut passage =
-        admission::admit(gateway, settings, &standing, &principal, &mut cleared).await?;
+    let mut passage = admission::admit(gateway, settings, key, &mut cleared).await?;
     journal.admitted(&mut passage);
     journal.would_refuse(passage.would_refuse());
     go_up(gateway, settings, journal, parts, cleared, passage).await

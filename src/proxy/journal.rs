@@ -2,6 +2,8 @@
 //!
 //! Ids, paths, codes and times only: no argument, result, prompt or key.
 
+mod telling;
+
 use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::Gateway;
@@ -11,15 +13,14 @@ use super::screen::Payload;
 use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{ExchangeId, Held};
 use crate::store::ConversationKey;
-use crate::telemetry::{
-    ExchangeFacts, ExchangeOutcome, ExchangeSpan, FaultVerdict, InFlight, ModelCall, Route,
-};
+use crate::telemetry::feed::{End, Faults};
+use crate::telemetry::{ExchangeOutcome, ExchangeSpan, FaultVerdict, InFlight, ModelCall, Route};
 use crate::wire::completion::Completion;
 use crate::wire::json::Field;
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -31,6 +32,10 @@ pub(crate) struct Journal {
     route: Route,
     exchange: ExchangeId,
     conversation: Option<String>,
+    key: Option<ConversationKey>,
+    asked: Option<u64>,
+    asks: Option<&'static str>,
+    faults: Faults,
     attempt: u32,
     first_call: bool,
     /// Whether its list ends in results.
@@ -47,6 +52,7 @@ pub(crate) struct Journal {
     would_be_over: bool,
     /// What was counted as what enforcing would have refused, and not yet as a note.
     counted: Vec<Code>,
+    came: SystemTime,
     began: Instant,
     read: Instant,
     sent: Option<Instant>,
@@ -65,7 +71,6 @@ pub(crate) struct Journal {
 /// What the task record tells of an exchange that was refused or noted. Empty when nothing is recorded.
 #[derive(Default)]
 struct Told {
-    key: Option<ConversationKey>,
     faults: Vec<Fault>,
     notes: Vec<Fault>,
     would_refuse: Vec<Code>,
@@ -85,6 +90,10 @@ impl Journal {
             route,
             exchange,
             conversation: None,
+            key: None,
+            asked: None,
+            asks: None,
+            faults: Faults::default(),
             attempt: 0,
             first_call: false,
             continues: false,
@@ -97,6 +106,7 @@ impl Journal {
             reason: None,
             would_be_over: false,
             counted: Vec::new(),
+            came: SystemTime::now(),
             began: now,
             read: now,
             sent: None,
@@ -125,17 +135,12 @@ impl Journal {
         self.place = Some((permit, self.gateway.metrics.in_flight()));
     }
 
-    /// Where the client says it belongs.
-    pub(crate) fn stands(&mut self, standing: &Standing) {
+    /// Where the client says it belongs, and where the store keeps that.
+    pub(crate) fn stands(&mut self, standing: &Standing, key: Option<ConversationKey>) {
         self.conversation.clone_from(&standing.conversation);
+        self.key = key;
+        self.asked = standing.generation;
         self.stamp.generation = standing.generation.filter(|_| standing.conversation.is_some());
-    }
-
-    /// Whose conversation it is.
-    pub(crate) fn belongs_to(&mut self, key: impl FnOnce() -> ConversationKey) {
-        if self.gateway.recorder.is_on() {
-            self.told.key = Some(key());
-        }
     }
 
     /// What the rules saw of its list.
@@ -152,6 +157,8 @@ impl Journal {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
             self.first_call = admitted.first_call;
+            let seen = self.seen(None);
+            self.gateway.metrics.feed().exchange(seen);
         }
         if let (Some(span), Some(flight)) = (&mut self.span, passage.flight()) {
             flight.traces(span);
@@ -187,6 +194,13 @@ impl Journal {
             .iter()
             .filter_map(|choice| text(&choice.finish_reason))
             .for_each(|reason| span.finishes(&reason));
+    }
+
+    /// An application asks this about a conversation, by the control API.
+    pub(crate) fn asks(&mut self, what: &'static str, key: &ConversationKey, id: &str) {
+        self.asks = Some(what);
+        self.key = Some(key.clone());
+        self.conversation = Some(id.to_owned());
     }
 
     /// The request's body is here: what it takes until it goes up is ours.
@@ -256,6 +270,7 @@ impl Journal {
         }
         for note in notes {
             self.codes.push(note.code.as_str());
+            self.faults.add(note, FaultVerdict::Note);
             match self.counted.iter().position(|code| *code == note.code) {
                 Some(at) => drop(self.counted.swap_remove(at)),
                 None => self.gateway.metrics.fault(note.code, FaultVerdict::Note),
@@ -270,6 +285,7 @@ impl Journal {
     pub(crate) fn refuses(&mut self, refusal: &Refusal) {
         for fault in &refusal.faults {
             self.codes.push(fault.code.as_str());
+            self.faults.add(fault, FaultVerdict::Refuse);
             self.gateway.metrics.fault(fault.code, FaultVerdict::Refuse);
             if let Some(span) = &mut self.span {
                 span.fault(fault.code.as_str(), &fault.param, FaultVerdict::Refuse);
@@ -308,64 +324,7 @@ impl Journal {
     }
 }
 
-impl Journal {
-    /// Tells the task record what the ledger's part of it does not hold: what was refused, noted or broke, and
-    /// what is not remembered at all.
-    fn record(&mut self, took: Duration) {
-        let told = std::mem::take(&mut self.told);
-        let marked =
-            !(told.faults.is_empty() && told.notes.is_empty() && told.would_refuse.is_empty());
-        let untracked = self.route == Route::Chat && self.attempt == 0;
-        let delivered = self.outcome == ExchangeOutcome::Delivered;
-        if !self.gateway.recorder.is_on() || (delivered && !marked && !untracked) {
-            return;
-        }
-        self.gateway.recorder.exchange(ExchangeFacts {
-            request_id: self.stamp.request_id.to_str().unwrap_or("-").to_owned(),
-            exchange: self.exchange,
-            rid: self.rid.clone(),
-            key: told.key,
-            generation: self.stamp.generation,
-            attempt: self.attempt,
-            route: self.route,
-            stream: self.stream,
-            outcome: self.outcome,
-            status: self.status.map(|status| status.as_u16()),
-            took,
-            faults: told.faults,
-            notes: told.notes,
-            would_refuse: told.would_refuse,
-            held: told.held,
-        });
-    }
-
-    /// The span as far as the journal knows more than it.
-    fn traced(&mut self) -> Option<ExchangeSpan> {
-        let mut span = *self.span.take()?;
-        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
-        span.says("tigertally.exchange", &self.exchange.to_string());
-        if let Some(conversation) = &self.conversation {
-            span.says("gen_ai.conversation.id", conversation);
-        }
-        if let Some(rid) = &self.rid {
-            span.says("tigertally.rid", rid);
-        }
-        if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
-            span.counts("tigertally.generation", generation);
-        }
-        if self.attempt > 0 {
-            span.counts("tigertally.attempt", self.attempt.into());
-        }
-        if let Some(status) = self.status {
-            span.counts("http.response.status_code", status.as_u16().into());
-        }
-        if let (Some(sent), Some(first)) = (self.sent, self.first_data) {
-            span.speaks(first - sent);
-        }
-        span.ends(self.outcome);
-        Some(span)
-    }
-}
+impl Journal {}
 
 /// A text of the upstream's.
 fn text<'a>(field: &Field<'a>) -> Option<Cow<'a, str>> {
@@ -380,7 +339,14 @@ impl Drop for Journal {
             self.outcome = ExchangeOutcome::Withheld;
         }
         self.judged();
+        let end = End {
+            outcome: self.outcome,
+            status: self.status.map(|status| status.as_u16()),
+            took: (now - self.began).as_secs_f64() * 1e3,
+        };
+        let seen = self.seen(Some(end));
         let metrics = &self.gateway.metrics;
+        metrics.feed().exchange(seen);
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);

@@ -40,6 +40,7 @@ pub(crate) mod question;
 pub(crate) mod refusal;
 mod relay;
 mod release;
+pub(crate) mod reply;
 pub(crate) mod router;
 mod screen;
 mod server;

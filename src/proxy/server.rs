@@ -11,6 +11,7 @@ use super::flights::Flights;
 use super::gateway::{Gateway, StartError};
 use super::identity::Peer;
 use super::port::{PerConnection, Port, Serving};
+use super::reply;
 use super::router::Target;
 use super::traces;
 use crate::policy::Policy;
@@ -250,7 +251,7 @@ impl Service<Request<Incoming>> for Front {
             Target::Models => ok(exchange::unguarded(gateway, request, Route::Models, peer)),
             Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass, peer)),
             Target::Health => {
-                ok(std::future::ready(exchange::json(StatusCode::OK, r#"{"status":"ok"}"#)))
+                ok(std::future::ready(reply::json(StatusCode::OK, r#"{"status":"ok"}"#)))
             }
             Target::Control => {
                 let control = self.control.clone();

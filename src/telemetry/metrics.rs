@@ -5,6 +5,7 @@
 //! whatever else a client or a model writes is counted as `other`.
 
 use super::families::{self, Lazy, Maker, about_this_build};
+use super::feed::Feed;
 use super::gauges::{Held, InFlight};
 use super::labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, Label, ModelCall, Route, SpanOutcome,
@@ -60,6 +61,7 @@ struct Series {
     write_outcomes: Vec<IntCounter>,
     budget_ends: Vec<IntCounter>,
     spans: Vec<IntCounter>,
+    feed: Feed,
 }
 
 /// Series of every configured tool, and of all others together.
@@ -114,6 +116,7 @@ impl Metrics {
             write_outcomes: make.counters_by::<WriteOutcome>(&families::WRITE_OUTCOMES)?,
             budget_ends: make.counters_by::<Limit>(&families::BUDGET_ENDS)?,
             spans: make.counters_by::<SpanOutcome>(&families::SPANS)?,
+            feed: Feed::default(),
             registry: make.0,
         };
         about_this_build(&series.registry)?;
@@ -287,6 +290,12 @@ impl Metrics {
     /// The upstream was asked to abort.
     pub fn abort(&self, outcome: AbortOutcome) {
         self.0.aborts[outcome.index()].inc();
+    }
+
+    /// What the console shows of the same facts.
+    #[must_use]
+    pub fn feed(&self) -> &Feed {
+        &self.0.feed
     }
 
     /// Everything, in Prometheus' text format.

@@ -1,11 +1,12 @@
-//! What is measured and written down: numbers ([`metrics`]), the task record ([`record`]), traces ([`trace`]) and
-//! logs ([`logs`]).
+//! What is measured and written down: numbers ([`metrics`]), the task record ([`record`]), traces ([`trace`]), logs
+//! ([`logs`]) and what the console shows ([`feed`]).
 //!
 //! Numbers are sums of the facts that the ledger commits and of what the proxy did; labels are closed
 //! sets, so no client can make a new series. None of them ever holds an argument, a result, a prompt or a key.
 
 mod facts;
 mod families;
+pub mod feed;
 mod gauges;
 mod labels;
 pub mod logs;
@@ -13,6 +14,7 @@ pub mod metrics;
 pub mod record;
 pub mod trace;
 
+pub use feed::Feed;
 pub use gauges::{Held, InFlight};
 pub use labels::{
     AbortOutcome, CallVerdict, ExchangeOutcome, FaultVerdict, ModelCall, Route, SpanOutcome,

@@ -1,0 +1,102 @@
+//! Server-sent events: once a second, if anything changed, which conversations did and the newest rates.
+//!
+//! An event holds no exchange and no id from traffic; the page asks again for what it shows. So a page costs the
+//! same however much goes on, and one that lags misses nothing.
+
+use super::telling;
+use crate::proxy::Gateway;
+use crate::proxy::reply::json;
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// Most pages that listen at once: the port's other connections are for probes and metrics.
+const LISTENERS: usize = 16;
+const EVERY: Duration = Duration::from_secs(1);
+/// Seconds without a change after which one is told all the same, so that a dead connection shows.
+const QUIET: u32 = 10;
+
+/// The pages that listen.
+#[derive(Clone)]
+pub(super) struct Listeners {
+    gateway: Arc<Gateway>,
+    places: Arc<Semaphore>,
+}
+
+impl Listeners {
+    /// None yet.
+    pub(super) fn of(gateway: &Arc<Gateway>) -> Self {
+        Listeners { gateway: Arc::clone(gateway), places: Arc::new(Semaphore::new(LISTENERS)) }
+    }
+}
+
+/// Begins to tell a page what changes; 503 when too many listen.
+pub(super) async fn listen(State(listeners): State<Listeners>) -> Response<Body> {
+    let Ok(place) = listeners.places.try_acquire_owned() else {
+        return json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"too many pages listen"}"#);
+    };
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let telling = Telling { gateway: listeners.gateway, tick, told: None, quiet: 0, _place: place };
+    let mut response = Response::new(Body::new(telling));
+    let media = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}
+
+/// The body of one listener's answer. It ends when the proxy goes down.
+struct Telling {
+    gateway: Arc<Gateway>,
+    tick: Interval,
+    /// The last change told.
+    told: Option<u64>,
+    quiet: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Telling {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            ready!(self.tick.poll_tick(cx));
+            if self.gateway.is_draining() {
+                return Poll::Ready(None);
+            }
+            if let Some(event) = self.event() {
+                return Poll::Ready(Some(Ok(Frame::data(event))));
+            }
+        }
+    }
+}
+
+impl Telling {
+    fn event(&mut self) -> Option<Bytes> {
+        let gateway = Arc::clone(&self.gateway);
+        let told = self.told;
+        let pulse = gateway.metrics().feed().read(|board| {
+            let quiet = told == Some(board.changes()) && self.quiet < QUIET;
+            let after = told.unwrap_or_else(|| board.changes());
+            (!quiet).then(|| (board.changes(), telling::pulse(&gateway, board, after)))
+        });
+        let Some((changes, pulse)) = pulse else {
+            self.quiet += 1;
+            return None;
+        };
+        (self.told, self.quiet) = (Some(changes), 0);
+        Some(Bytes::from(format!("event: pulse\nid: {changes}\ndata: {pulse}\n\n")))
+    }
+}

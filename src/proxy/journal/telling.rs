@@ -1,0 +1,96 @@
+//! What a journal tells at an exchange's end, and to whom: the task record, the exchange's span, the console.
+
+use super::Journal;
+use crate::telemetry::feed::{self, End, Subject};
+use crate::telemetry::{ExchangeFacts, ExchangeOutcome, ExchangeSpan, Route};
+use std::time::{Duration, Instant};
+
+impl Journal {
+    /// Tells the task record what the ledger's part of it does not hold: what was refused, noted or broke, and
+    /// what is not remembered at all.
+    pub(super) fn record(&mut self, took: Duration) {
+        let told = std::mem::take(&mut self.told);
+        let marked =
+            !(told.faults.is_empty() && told.notes.is_empty() && told.would_refuse.is_empty());
+        let untracked = self.route == Route::Chat && self.attempt == 0;
+        let delivered = self.outcome == ExchangeOutcome::Delivered;
+        if !self.gateway.recorder.is_on() || (delivered && !marked && !untracked) {
+            return;
+        }
+        self.gateway.recorder.exchange(ExchangeFacts {
+            request_id: self.stamp.request_id.to_str().unwrap_or("-").to_owned(),
+            exchange: self.exchange,
+            rid: self.rid.clone(),
+            key: self.key.clone(),
+            generation: self.stamp.generation,
+            attempt: self.attempt,
+            route: self.route,
+            stream: self.stream,
+            outcome: self.outcome,
+            status: self.status.map(|status| status.as_u16()),
+            took,
+            faults: told.faults,
+            notes: told.notes,
+            would_refuse: told.would_refuse,
+            held: told.held,
+        });
+    }
+
+    /// The span as far as the journal knows more than it.
+    pub(super) fn traced(&mut self) -> Option<ExchangeSpan> {
+        let mut span = *self.span.take()?;
+        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
+        span.says("tigertally.exchange", &self.exchange.to_string());
+        if let Some(conversation) = &self.conversation {
+            span.says("gen_ai.conversation.id", conversation);
+        }
+        if let Some(rid) = &self.rid {
+            span.says("tigertally.rid", rid);
+        }
+        if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
+            span.counts("tigertally.generation", generation);
+        }
+        if self.attempt > 0 {
+            span.counts("tigertally.attempt", self.attempt.into());
+        }
+        if let Some(status) = self.status {
+            span.counts("http.response.status_code", status.as_u16().into());
+        }
+        if let (Some(sent), Some(first)) = (self.sent, self.first_data) {
+            span.speaks(first - sent);
+        }
+        span.ends(self.outcome);
+        Some(span)
+    }
+
+    /// What the console is told of it.
+    pub(super) fn seen(&mut self, end: Option<End>) -> feed::Exchange {
+        let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
+        let (sent, first_data) = (ms(self.sent), ms(self.first_data));
+        let (faults, more_faults) = match end {
+            Some(_) => self.faults.take(),
+            None => Default::default(),
+        };
+        let named = self.key.clone().zip(self.conversation.as_deref());
+        // Of a refused request the stamp says which generation is current, not which it came with.
+        let asked = self.asked.filter(|_| self.attempt == 0);
+        feed::Exchange {
+            id: self.exchange,
+            subject: named.map(|(key, name)| Subject { key, name: name.into() }),
+            request_id: self.stamp.request_id.to_str().unwrap_or_default().into(),
+            rid: self.rid.as_deref().map(Into::into),
+            route: self.route,
+            asks: self.asks,
+            generation: asked.or(self.stamp.generation),
+            attempt: self.attempt,
+            first: self.first_call,
+            stream: self.stream,
+            began: feed::millis(self.came),
+            sent,
+            first_data,
+            end,
+            faults,
+            more_faults,
+        }
+    }
+}
