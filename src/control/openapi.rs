@@ -18,7 +18,7 @@ pub(super) const PATH: &str = "/guard/v1/openapi.json";
 
 const DOCUMENT: &str = include_str!("openapi.json");
 
-/// Gives the document. It tells nothing about any conversation, so nobody is asked who they are.
+/// Gives the document, to whoever may use the control API.
 pub(super) async fn document(
     State(gateway): State<Arc<Gateway>>,
     request: Request,

@@ -183,5 +183,12 @@ fn header(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Opti
 
 /// A header that a gateway may set for nothing else.
 fn identity_header(found: &Found<String>, findings: &Findings) -> Option<HeaderName> {
-    super::headers::header_name(found, findings)
+    let header = super::headers::header_name(found, findings)?;
+    if ["x-conversation-id", "x-generation"].contains(&header.as_str()) {
+        let message =
+            format!("\"{header}\" says which conversation or task; choose another header");
+        findings.tell(&found.origin, &found.key, message);
+        return None;
+    }
+    Some(header)
 }

@@ -14,9 +14,20 @@ pub(super) fn header_name(found: &Found<String>, findings: &Findings) -> Option<
         findings.tell(&found.origin, &found.key, message);
         return None;
     };
-    let taken =
-        ["authorization", "cookie", "host", "connection", "transfer-encoding", "x-request-id"];
-    if taken.contains(&header.as_str()) || header.as_str().starts_with("content-") {
+    let taken = [
+        "authorization",
+        "connection",
+        "cookie",
+        "host",
+        "idempotency-key",
+        "traceparent",
+        "transfer-encoding",
+        "x-request-id",
+        "x-stainless-retry-count",
+    ];
+    let ours = ["content-", "x-tigertally-"];
+    let name = header.as_str();
+    if taken.contains(&name) || ours.iter().any(|prefix| name.starts_with(prefix)) {
         let message = format!("\"{header}\" has a meaning of its own; choose another header");
         findings.tell(&found.origin, &found.key, message);
         return None;

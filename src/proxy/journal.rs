@@ -296,7 +296,8 @@ impl Journal {
             self.told.faults.extend_from_slice(&refusal.faults);
             self.told.held.extend_from_slice(&refusal.held);
         }
-        if self.status.is_none() {
+        // Of a stream, the head has gone down with the upstream's status.
+        if self.status.is_none() || !self.stream {
             self.status = Some(refusal.status());
         }
         self.outcome = match refusal.code() {
