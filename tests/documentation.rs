@@ -24,6 +24,31 @@ fn the_readme_names_only_codes_that_exist() {
     }
 }
 
+#[test]
+fn each_row_of_the_article_names_tests_that_exist() {
+    let (page, tests) = (read("docs/article.md"), read("tests/article.rs"));
+    let names: Vec<String> = tests
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("async fn "))
+        .filter_map(|line| line.split('(').next())
+        .map(str::to_owned)
+        .collect();
+    let quoted = quoted(&page);
+    let begun: Vec<_> = quoted.iter().filter_map(|name| name.strip_suffix('…')).collect();
+    assert!(begun.len() > 30, "the tables were found");
+    for begin in &begun {
+        assert!(names.iter().any(|name| name.starts_with(begin)), "no test begins with {begin}");
+    }
+    let rows =
+        names.iter().filter(|name| ["row_", "matrix_"].iter().any(|begin| name.starts_with(begin)));
+    for name in rows {
+        assert!(begun.iter().any(|begin| name.starts_with(begin)), "{name} stands in no row");
+    }
+    for path in quoted.iter().filter(|name| name.starts_with("tests/")) {
+        assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{path}");
+    }
+}
+
 fn read(path: &str) -> String {
     std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
