@@ -71,8 +71,15 @@ impl<'s> Forger<'s> {
             }
             4 => {
                 let near = ISSUER.trim_end_matches('/');
-                let wrong =
-                    [json!(near), Value::Null, json!(7), json!("https://evil.example/"), json!("")];
+                let wrong = [
+                    json!(near),
+                    Value::Null,
+                    json!(7),
+                    json!("https://evil.example/"),
+                    json!(""),
+                    json!([ISSUER]),
+                    json!(["https://evil.example/", ISSUER]),
+                ];
                 ("issuer", self.claim("iss", &wrong))
             }
             5 => {

@@ -22,6 +22,9 @@ impl Network {
             Some((address, bits)) => (address, Some(bits)),
         };
         let address: IpAddr = address.trim().parse().map_err(|_| FORM.to_owned())?;
+        if let (IpAddr::V6(_), IpAddr::V4(meant)) = (address, address.to_canonical()) {
+            return Err(format!("is an IPv4 address in IPv6's form; write it as \"{meant}\""));
+        }
         let longest = whole(address);
         let bits = match bits {
             None => longest,
@@ -110,6 +113,8 @@ mod tests {
             ("10.0.0.0/33", "longer than 32"),
             ("10.1.0.0/8", "write \"10.0.0.0/8\""),
             ("2001:db8::1/32", "write \"2001:db8::/32\""),
+            ("::ffff:10.1.2.3", "write it as \"10.1.2.3\""),
+            ("::ffff:10.0.0.0/104", "write it as \"10.0.0.0\""),
         ] {
             let error = Network::parse(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");

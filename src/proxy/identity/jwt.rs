@@ -87,6 +87,10 @@ impl Tokens {
         let mut told = Unproven::invalid("no key fits its kid and algorithm");
         for key in keys.iter().take(TRIES) {
             match decode::<Map<String, Value>>(token, &key.key, demand) {
+                // RFC 7519, section 4.1.1: one issuer. A list that names ours among others is no such claim.
+                Ok(token) if !matches!(token.claims.get("iss"), Some(Value::String(_))) => {
+                    return Err(Unproven::invalid("another issuer's"));
+                }
                 Ok(token) => return self.principal(&token.claims),
                 Err(error) => told = Unproven::invalid(reason(error.kind())),
             }
