@@ -187,6 +187,48 @@ async fn a_late_result_in_history_is_replaced_by_the_notice_and_nothing_else_cha
     assert_eq!(seen, list.replace("\"secret\"", notice));
 }
 
+/// A client writes the notice itself, and leaves the late result beside it.
+#[tokio::test]
+async fn nothing_stale_goes_up_beside_a_notice() {
+    let mut upstream = Upstream::start().await;
+    let mut policy = policy(&upstream);
+    policy.upstream.rid = false;
+    let notice = serde_json::to_string(&policy.notices.superseded).unwrap();
+    let guard = guard(policy).await;
+    let client = client();
+    let part = |more: &str| format!(r#"[{{"type":"text","text":{notice}{more}}}]"#);
+    let image = r#"{"type":"image_url","image_url":{"url":"secret"}}"#;
+    let contents = [
+        (notice.clone(), false),
+        (part(""), false),
+        (format!(r#"{notice},"artifact":"secret""#), true),
+        (part(r#","cache_control":"secret""#), true),
+        (part("").replace("[{", &format!("[{image},{{")), true),
+    ];
+    for (at, (content, cleaned)) in contents.into_iter().enumerate() {
+        let name = format!("c{at}");
+        upstream.will(rig::json(CALL));
+        let headers = [("x-conversation-id", name.as_str()), ("x-generation", "1")];
+        text(send(&client, chat(&guard, &headers, ask(false))).await).await;
+        upstream.saw_request().await;
+        control(&guard, "POST", &format!("{name}/generation"), "{}").await;
+        let headers = [("x-conversation-id", name.as_str()), ("x-generation", "2")];
+        upstream.will(rig::json(ANSWER));
+        let list = continuation("RESULT").replace("\"RESULT\"", &content);
+        let response = send(&client, chat(&guard, &headers, list.clone())).await;
+        assert_eq!(response.status(), 200, "{content}");
+        let (_, _, seen) = upstream.saw_request().await;
+        if cleaned {
+            let seen = String::from_utf8(seen.to_vec()).unwrap();
+            assert!(!seen.contains("secret") && seen.contains(&notice), "{seen}");
+            let notes = response.headers()["x-tigertally-notes"].to_str().unwrap();
+            assert!(notes.contains("substituted@messages"), "{notes}");
+        } else {
+            assert_eq!(seen, list);
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_control_api_decides_on_a_result_and_the_continuation_passes() {
     let upstream = Upstream::start().await;

@@ -113,3 +113,29 @@ fn what_is_carried_is_never_replaced() {
         }
     }
 }
+
+#[test]
+fn nothing_stands_beside_a_notice_where_nothing_else_may() {
+    for ended in [Ended::TimedOut, Ended::Superseded, Ended::Both] {
+        for (list, at, _) in PLACES {
+            for setting in BOTH {
+                let rules = Rules {
+                    late: setting,
+                    superseded: setting,
+                    history: setting,
+                    ..Rules::default()
+                };
+                let notice = match ended {
+                    Ended::Superseded => Notice::Superseded,
+                    _ => Notice::Timeout,
+                };
+                for (result, wanted) in [("=!+", &[(at, notice)][..]), ("=!", &[])] {
+                    let list = list.replace("=R", result);
+                    let (mut talk, generation) = prepared(ended, &list, &rules);
+                    let admitted = talk.admitted(ask(&list).generation(generation));
+                    assert_eq!(replaced(&admitted), wanted, "{ended:?} {list}: {setting:?}");
+                }
+            }
+        }
+    }
+}

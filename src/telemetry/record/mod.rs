@@ -2,7 +2,7 @@
 //!
 //! What the ledger committed comes as [`Story`]s to the store's listener, and what the proxy did with one
 //! exchange as [`ExchangeFacts`]. Both are handed to a thread of our own over a queue whose memory is bounded;
-//! the thread makes the lines ([`lines`]) and writes them ([`sink`]). Nobody who serves an exchange ever waits
+//! the thread makes the lines (`lines`) and writes them (`sink`). Nobody who serves an exchange ever waits
 //! for it: what a slow sink or a full disk keeps out is dropped, and counted. `docs/task-record.md` describes the
 //! lines, and `docs/task-record.schema.json` is their schema.
 
