@@ -211,6 +211,17 @@ impl Gateway {
 }
 
 impl Gateway {
+    /// What it has written so far.
+    pub(crate) fn log(&self) -> String {
+        self.program.log()
+    }
+
+    /// What the admin port says.
+    pub(crate) async fn admin(&self, path: &str) -> String {
+        let answer = self.client.get(format!("{}{path}", self.program.admin)).send().await;
+        answer.unwrap().text().await.unwrap()
+    }
+
     /// Asks the control API about a conversation.
     pub(crate) async fn control(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let method = method.parse().unwrap();
