@@ -13,7 +13,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
 /// More states than this are not looked at.
-const MOST: usize = 3_000_000;
+const MOST: usize = 200_000;
 
 /// What goes beyond the promises.
 #[derive(Clone, Copy, Debug, Default)]
