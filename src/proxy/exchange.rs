@@ -287,10 +287,9 @@ async fn go_up(
         }
         Framing::Events => Ok(Going { head, notes, way: Way::Stream(cleared, passage, upcall) }),
         Framing::Json => {
-            let judged =
-                answer::whole(gateway, settings, &cleared, &mut passage, &mut upcall, journal)
-                    .await;
-            match judged {
+            let whole =
+                answer::whole(gateway, settings, &cleared, &mut passage, &mut upcall, journal);
+            match whole.await {
                 Ok(mut whole) => {
                     let mut notes = notes;
                     notes.append(&mut whole.notes);

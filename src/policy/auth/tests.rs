@@ -155,6 +155,29 @@ fn what_does_not_go_together_is_told_with_line_key_and_way_out() {
 }
 
 #[test]
+fn an_identity_header_has_no_other_meaning() {
+    for (name, sound) in [
+        ("x-forwarded-user", true),
+        ("X-Auth-Request-Email", true),
+        ("x-conversation-owner", true),
+        ("x-conversation-id", false),
+        ("X-Generation", false),
+        ("idempotency-key", false),
+        ("traceparent", false),
+        ("x-stainless-retry-count", false),
+        ("x-tigertally-principal", false),
+        ("content-type", false),
+    ] {
+        let text = format!(
+            "[auth]\nmode = \"header\"\nheader = \"{name}\"\ntrusted_peers = [\"10.0.0.1\"]"
+        );
+        let told = load_text(&text).err().unwrap_or_default();
+        assert_eq!(told.is_empty(), sound, "{name}: {told:?}");
+        assert!(told.iter().all(|line| line.starts_with("t.toml:3: auth.header: ")), "{told:?}");
+    }
+}
+
+#[test]
 fn each_mode_is_shown_as_it_can_be_read_again_and_lets_others_reach_the_port() {
     let tls = "[tls]\ncert_file = \"cert.pem\"\nkey_file = \"key.pem\"\n";
     let with_ca = format!("{tls}client_ca_file = \"cert.pem\"\n");

@@ -143,11 +143,7 @@ impl Core {
         let time = self.time_of(&state);
         let now = time.now;
         if state.version.is_some() && state.used.after(rules.ttl) <= now {
-            return Ok(Attempt::Again(match self.take_out(key, &state, time, until).await? {
-                Written::Done => Some(Seen::default()),
-                Written::Newer(newer) => Some(newer),
-                Written::Again => Some(state),
-            }));
+            return self.expire(key, state, time, until).await.map(Attempt::Again);
         }
         let mut next = Conversation::clone(&state.conversation);
         let transition = next.apply(event, rules, now);
@@ -181,23 +177,37 @@ impl Core {
             self.list_deadline(key, &conversation, rules),
             self.write(key, &state, &mut next, rules, time, until),
         );
-        Ok(match written? {
-            Written::Done => {
-                if listed.is_some() {
-                    // When it is not in the agenda yet, it is listed once more.
-                    let _ = self.agenda.listed(key, listed, now);
-                }
-                if is_empty {
-                    self.ended(key, until).await;
-                } else {
-                    self.lives(key, next, placed_until, rules);
-                }
-                self.tell(key, &transition.effects);
-                self.publish(key, &transition.effects);
-                Attempt::Decided(transition)
-            }
-            Written::Newer(newer) => Attempt::Again(Some(newer)),
-            Written::Again => Attempt::Again(Some(state)),
+        match written? {
+            Written::Done => {}
+            Written::Newer(newer) => return Ok(Attempt::Again(Some(newer))),
+            Written::Again => return Ok(Attempt::Again(Some(state))),
+        }
+        if listed.is_some() {
+            // When it is not in the agenda yet, it is listed once more.
+            let _ = self.agenda.listed(key, listed, now);
+        }
+        if is_empty {
+            self.ended(key, until).await;
+        } else {
+            self.lives(key, next, placed_until, rules);
+        }
+        self.tell(key, &transition.effects);
+        self.publish(key, &transition.effects);
+        Ok(Attempt::Decided(transition))
+    }
+
+    /// Takes out what nobody used for too long; gives what is there then.
+    async fn expire(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        state: Seen,
+        time: Time,
+        until: Instant,
+    ) -> Result<Option<Seen>, StoreError> {
+        Ok(match self.take_out(key, &state, time, until).await? {
+            Written::Done => Some(Seen::default()),
+            Written::Newer(newer) => Some(newer),
+            Written::Again => Some(state),
         })
     }
 
