@@ -1,5 +1,6 @@
 //! The command line, as it is typed.
 
+use super::check::form::Form;
 use crate::policy::{FlagOverrides, Sources};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -48,6 +49,9 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
+    /// Judge a saved request, answer, stream, HAR file or log by the proxy's rules
+    #[command(after_help = CHECKING)]
+    Check(Check),
     /// Tell the story of one exchange from the task record
     #[command(after_help = EXPLAINING)]
     Explain(Explain),
@@ -63,6 +67,23 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// What to check.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// What it is
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "auto")]
+    pub read_as: Form,
+    /// The tools that were offered, where no request says so: a list of tools, or a request
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// Write one JSON document (docs/check.md)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What to explain.
@@ -152,6 +173,8 @@ const EXPLAINING: &str = "Every answer of the proxy bears x-request-id, also a r
     passed, when its task ends. With several replicas, name the files of all of them: a task is written by \
     the one that ended it.\n\n\
     Exit codes: 0 found, 1 not found, 2 the files or the configuration cannot be used.";
+
+const CHECKING: &str = "Faults are told with line and column, place, code, rule and way out. No content, argument or key is printed.";
 
 const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment, which beats the file, \
     which beats the defaults.\n\n\

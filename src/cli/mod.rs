@@ -3,10 +3,12 @@
 //! Exit codes are a contract with scripts: 0 all is well, 1 it failed, 2 the input cannot be used.
 
 pub mod args;
+pub mod check;
 pub mod config_check;
 pub mod demo;
 pub mod explain;
 pub mod keys;
+mod rules;
 pub mod scripted_upstream;
 pub mod serve;
 
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
         }
         Command::Demo { keep } => demo::run(keep),
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
+        Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),

@@ -22,8 +22,9 @@ pub fn init(format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + 
     }
 }
 
-/// An empty `NO_COLOR` counts as unset, as its text says.
-fn colours(no_color: Option<&std::ffi::OsStr>, terminal: bool) -> bool {
+/// Whether colours are written: to terminals whose user wants them. An empty `NO_COLOR` counts as unset, as its text says.
+#[must_use]
+pub fn colours(no_color: Option<&std::ffi::OsStr>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(std::ffi::OsStr::is_empty)
 }
 
