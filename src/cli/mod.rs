@@ -8,6 +8,8 @@ pub mod config_check;
 pub mod demo;
 pub mod explain;
 pub mod keys;
+mod manual;
+mod pages;
 mod rules;
 pub mod scripted_upstream;
 pub mod serve;
@@ -41,6 +43,8 @@ pub fn main() -> ExitCode {
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { dir } => pages::man(dir.as_deref()),
         Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),
     }

@@ -1,16 +1,20 @@
 //! `tigertally serve`: the proxy until a signal says otherwise.
 
+mod announcement;
+
 use super::tell;
 use crate::control;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
-use crate::policy::{self, Policy, Sources, StoreKind, Watch};
+use crate::policy::{self, Loose, Policy, Sources, StoreKind, Watch};
 use crate::proxy::{Flights, Gateway, Running, StartError};
 use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
 use crate::store::redis::{self, RedisStore};
 use crate::store::{ConversationKey, Listener, Store};
 use crate::telemetry::{Metrics, Recorder, Telemetry, logs};
+use announcement::Announcement;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,30 +59,17 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     let listened = |kind| signal(kind).map_err(StartError::Signals);
     let mut hangup = listened(SignalKind::hangup())?;
     let mut ends = [listened(SignalKind::terminate())?, listened(SignalKind::interrupt())?];
-    let open = open_routes(&policy);
-    let profile = policy.profile.as_str();
-    let insecure = policy.insecure;
-    let scheme = if policy.tls.is_some() { "https" } else { "http" };
-    let auth = policy.auth.mode();
-    let store = policy.store.to_string();
     let mut watch = Watch::new(&policy.files);
+    warn_of_loose(&policy);
     let running = start(policy).await?;
-    let upstream = running.gateway().settings().policy.upstream.url.to_string();
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        listen = %running.client_addr,
-        scheme,
-        auth,
-        admin = %running.admin_addr,
-        upstream,
-        profile,
-        store,
-        guards = crate::proxy::router::CHAT,
-        unguarded = open,
-        "listening"
-    );
-    if insecure {
-        tracing::warn!("others can reach the client port and nobody proves who they are");
+    {
+        let settings = running.gateway().settings();
+        let (client, admin) = (running.client_addr, running.admin_addr);
+        let announcement = Announcement::of(&settings.policy, client, admin);
+        if std::io::stderr().is_terminal() {
+            tell(&announcement);
+        }
+        announcement.log();
     }
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,6 +89,13 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     }
     tracing::info!(drained, "stopped");
     Ok(drained)
+}
+
+/// Says which files of secrets others can read or change.
+fn warn_of_loose(policy: &Policy) {
+    for loose in Loose::among(&policy.secrets) {
+        tracing::warn!(%loose, "a file of secrets is open to others");
+    }
 }
 
 /// Waits for one of both.
@@ -121,6 +119,7 @@ fn reload(gateway: &Gateway, sources: &Sources, why: &str) -> Watch {
         }
         Ok(policy) => {
             let watch = Watch::new(&policy.files);
+            warn_of_loose(&policy);
             match gateway.reload(policy) {
                 Err(problem) => {
                     tracing::error!(%problem, why, "the configuration stays as it was");
@@ -210,8 +209,4 @@ fn system_clock() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     })
-}
-
-fn open_routes(policy: &Policy) -> String {
-    if policy.routes_pass.is_empty() { "none".to_owned() } else { policy.routes_pass.join(" ") }
 }

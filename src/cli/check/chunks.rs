@@ -36,13 +36,30 @@ impl Chunks {
         chunks
     }
 
-    /// Of chunks that stand alone.
-    pub(super) fn of_values<'a>(values: impl Iterator<Item = Node<'a>>) -> Self {
+    /// Of chunks in a list, or one on each line.
+    pub(super) fn of_values_in(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        if let Ok(list) = Node::parse(text)
+            && list.is_list()
+        {
+            return Chunks::of_values(list.items());
+        }
+        let mut at = 0;
+        let lines = text.split_inclusive('\n').filter_map(|line| {
+            let begins = at + (line.len() - line.trim_ascii_start().len());
+            at += line.len();
+            let raw = line.trim_ascii();
+            (!raw.is_empty()).then_some(Node { at: begins, raw })
+        });
+        Chunks::of_values(lines)
+    }
+
+    fn of_values<'a>(values: impl IntoIterator<Item = Node<'a>>) -> Self {
         let event = |node: Node<'_>| {
             let data = Bytes::copy_from_slice(node.raw.as_bytes());
             (Event { wire: data.clone(), data: Some(data), name: None }, node.at)
         };
-        Chunks { events: values.map(event).collect(), ..Chunks::default() }
+        Chunks { events: values.into_iter().map(event).collect(), ..Chunks::default() }
     }
 
     /// Where an event's payload stands; behind the last, where that stands.
@@ -135,6 +152,43 @@ impl Seen {
         };
         let nearest = self.places.iter().filter(|(known, _)| inside(known));
         nearest.max_by_key(|(known, _)| known.len()).map_or(self.last, |(_, number)| *number)
+    }
+}
+
+/// Chunks of one stream on lines of their own.
+#[derive(Default)]
+pub(super) struct ChunkRun {
+    /// The number of its first line.
+    pub(super) line: usize,
+    /// Those lines.
+    pub(super) bytes: Vec<u8>,
+    lines: usize,
+    id: String,
+    finished: bool,
+}
+
+impl ChunkRun {
+    /// Whether a chunk belongs to another stream: it bears another id, and this one was finished.
+    pub(super) fn is_over(&self, chunk: Node<'_>) -> bool {
+        let id = chunk.member("id").map_or("", |id| id.raw);
+        self.finished && !self.id.is_empty() && id != self.id
+    }
+
+    /// Takes the chunk of a line.
+    pub(super) fn take(&mut self, line: usize, bytes: &[u8], chunk: Node<'_>) {
+        if self.bytes.is_empty() {
+            (self.line, self.lines) = (line, line);
+        }
+        // Blank lines between them keep their numbers.
+        self.bytes.extend(std::iter::repeat_n(b'\n', line - self.lines));
+        self.bytes.extend_from_slice(bytes.trim_ascii_end());
+        self.bytes.push(b'\n');
+        self.lines = line + 1;
+        self.id = chunk.member("id").map_or("", |id| id.raw).to_owned();
+        let choices = chunk.member("choices").map(Node::items).unwrap_or_default();
+        self.finished |= choices.iter().any(|choice| {
+            choice.member("finish_reason").is_some_and(|reason| reason.raw != "null")
+        });
     }
 }
 

@@ -4,6 +4,7 @@ use super::judge::Found;
 use super::part::{Document, Part};
 use crate::cli::rules;
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// Which half of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +35,7 @@ pub(super) struct Finding {
     pub(super) rule: &'static str,
     pub(super) recovery: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hint: Option<&'static str>,
+    pub(super) hint: Option<Cow<'static, str>>,
 }
 
 /// What becomes of it.

@@ -6,7 +6,7 @@
 use super::chunks::{Chunks, Seen};
 use super::look::{self, Node};
 use super::tools::Tools;
-use crate::guard::fault::{Code, Fault};
+use crate::guard::fault::{Code, Fault, shown};
 use crate::guard::offer::{Offer, ToolRules};
 use crate::guard::pairing;
 use crate::guard::proposal::{self, Proposal};
@@ -19,6 +19,7 @@ use crate::proxy::refusal::{body_fault, plain_fault};
 use crate::wire::completion::Completion;
 use crate::wire::json::{BodyFault, Flaw};
 use crate::wire::request::{ChatRequest, Role};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The rules that are asked, and what they keep between bodies.
@@ -41,7 +42,7 @@ pub(super) struct Found {
     /// The number of the stream's event, from 1.
     pub(super) event: Option<usize>,
     /// A further way out, for who has the file before them.
-    pub(super) hint: Option<&'static str>,
+    pub(super) hint: Option<Cow<'static, str>>,
 }
 
 /// What was judged.
@@ -88,7 +89,8 @@ impl Judge {
         };
         let pairing = pairing::judge(&request);
         let text = std::str::from_utf8(body).unwrap_or_default();
-        let found = self.sorted(pairing.faults, |fault| look::locate(text, &fault.param));
+        let mut found = self.sorted(pairing.faults, |fault| look::locate(text, &fault.param));
+        suggest(&mut found);
         let judged = Judged { found, holds: holds(&request), remarks: Vec::new() };
         (judged, Some(self.offer(&request)))
     }
@@ -219,8 +221,30 @@ impl Judge {
     }
 
     fn unreadable(&self, told: Fault, fault: &BodyFault) -> Judged {
-        let found = Found { hint: mend(fault), ..self.found(told, fault.offset) };
+        let found =
+            Found { hint: mend(fault).map(Cow::Borrowed), ..self.found(told, fault.offset) };
         Judged { found: vec![found], ..Judged::default() }
+    }
+}
+
+/// Where one result of a run bears an id that is not there, and one call has no result, they may be the two halves.
+fn suggest(found: &mut [Found]) {
+    for at in 1..found.len() {
+        // Of several, nobody can say which.
+        if at > 1 && found[at - 2].fault.code == Code::UnknownResultId {
+            continue;
+        }
+        let [unknown, missing] = &mut found[at - 1..=at] else { continue };
+        let codes = (unknown.fault.code, missing.fault.code);
+        if codes == (Code::UnknownResultId, Code::MissingResult)
+            && let Some(id) = &missing.fault.tool_call_id
+        {
+            let hint = format!(
+                "The call '{}' has no result: this may be its, under another id.",
+                shown(id)
+            );
+            unknown.hint = Some(Cow::Owned(hint));
+        }
     }
 }
 

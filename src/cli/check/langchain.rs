@@ -4,14 +4,14 @@
 //! Two ways to write a message are known: `{"lc":1,"id":[…,"AIMessage"],"kwargs":{…}}` and
 //! `{"type":"ai","data":{…}}` (or the members beside `type`).
 
-use super::look::Node;
+use super::look::{Node, Record};
 use super::part::{Part, Pieces};
 use super::records::{AnswerForm, Body, Exchange};
 use crate::wire::json::Field;
 use serde_json::Value;
 
 /// The exchange that a run keeps; `None` when it is none of LangChain's.
-pub(super) fn exchange(record: Node<'_>) -> Option<Exchange<'_>> {
+pub(super) fn exchange<'a>(record: &Record<'a>) -> Option<Exchange<'a>> {
     let messages = messages(record.path("inputs.messages")?)?;
     let mut pieces = Pieces::default();
     pieces.add(r#"{"messages":["#);
@@ -50,7 +50,7 @@ fn messages(list: Node<'_>) -> Option<Vec<Message<'_>>> {
 }
 
 /// The first generation, as a completion.
-fn answer(record: Node<'_>) -> Option<Part<'_>> {
+fn answer<'a>(record: &Record<'a>) -> Option<Part<'a>> {
     let first = *record.path("outputs.generations")?.items().first()?;
     let generation = if first.is_list() { *first.items().first()? } else { first };
     let message = Message::of(generation.member("message")?)?;
@@ -154,13 +154,17 @@ mod tests {
         "outputs":{"generations":[[{"text":"","generation_info":{"finish_reason":"tool_calls"},"message":{"lc":1,"id":["x","AIMessage"],"kwargs":{"additional_kwargs":{"tool_calls":[{"id":"c2","function":{"name":"get","arguments":"{}"}}]}}}}]]},
         "extra":{"invocation_params":{"tools":[{"type":"function","function":{"name":"get"}}]}}}"#;
 
+    fn record(text: &str) -> Record<'_> {
+        Record::of(Node::parse(text).unwrap()).unwrap()
+    }
+
     fn text(part: &Part<'_>) -> String {
         String::from_utf8(part.bytes.to_vec()).unwrap()
     }
 
     #[test]
     fn a_run_is_put_together_as_the_wire_had_it() {
-        let exchange = exchange(Node::parse(RUN).unwrap()).unwrap();
+        let exchange = exchange(&record(RUN)).unwrap();
         let request = exchange.request.unwrap().part;
         assert_eq!(
             text(&request),
@@ -177,13 +181,13 @@ mod tests {
 
     #[test]
     fn what_is_not_langchains_is_left_to_others() {
-        for record in [
+        for text in [
             "{}",
             r#"{"inputs":{"messages":[]}}"#,
             r#"{"inputs":{"messages":[{"role":"user"}]}}"#,
             r#"{"inputs":{"messages":[[{"type":"strange"}]]}}"#,
         ] {
-            assert!(exchange(Node::parse(record).unwrap()).is_none(), "{record}");
+            assert!(exchange(&record(text)).is_none(), "{text}");
         }
     }
 }

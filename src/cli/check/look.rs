@@ -39,6 +39,17 @@ impl<'a> Node<'a> {
         self.kind() == Some(Kind::Array)
     }
 
+    /// The members of an object, in their order.
+    pub(super) fn members(self) -> Vec<(String, Node<'a>)> {
+        let mut members = Vec::new();
+        let _ = self.scanner().members(|value, key, _| {
+            let span = value.skip()?;
+            members.push((key.decode().into_owned(), self.inner(span)));
+            Ok(())
+        });
+        members
+    }
+
     /// A member; of two with one key, the last.
     pub(super) fn member(self, name: &str) -> Option<Node<'a>> {
         let mut found = None;
@@ -87,6 +98,31 @@ impl<'a> Node<'a> {
 
     fn inner(self, span: Span<'a>) -> Node<'a> {
         Node { at: self.at + span.at, raw: span.raw }
+    }
+}
+
+/// An object whose members are asked for many times.
+#[derive(Debug)]
+pub(super) struct Record<'a> {
+    /// The object.
+    pub(super) node: Node<'a>,
+    members: Vec<(String, Node<'a>)>,
+}
+
+impl<'a> Record<'a> {
+    /// `None` when it is no object.
+    pub(super) fn of(node: Node<'a>) -> Option<Self> {
+        node.is_object().then(|| Record { node, members: node.members() })
+    }
+
+    /// As [`Node::path`].
+    pub(super) fn path(&self, path: &str) -> Option<Node<'a>> {
+        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+        if first.is_empty() {
+            return Some(self.node);
+        }
+        let (_, found) = self.members.iter().rev().find(|(name, _)| name == first)?;
+        found.path(rest)
     }
 }
 

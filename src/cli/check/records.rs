@@ -13,7 +13,7 @@
 
 use super::form::{self, Form};
 use super::langchain;
-use super::look::{self, Node};
+use super::look::{self, Node, Record};
 use super::part::{Part, Pieces};
 use crate::wire::json::Field;
 
@@ -77,9 +77,7 @@ const ANSWERS: [&str; 12] = [
 
 /// The exchange that a record keeps; `None` when it keeps none that is known.
 pub(super) fn exchange(record: Node<'_>) -> Option<Exchange<'_>> {
-    if !record.is_object() {
-        return None;
-    }
+    let record = &Record::of(record)?;
     let mut exchange = langchain::exchange(record).unwrap_or_default();
     if exchange.request.is_none() {
         exchange.request = REQUESTS.into_iter().find_map(|path| request(record, path));
@@ -90,7 +88,7 @@ pub(super) fn exchange(record: Node<'_>) -> Option<Exchange<'_>> {
     (exchange.request.is_some() || exchange.answer.is_some()).then_some(exchange)
 }
 
-fn request<'a>(record: Node<'a>, path: &str) -> Option<Body<'a>> {
+fn request<'a>(record: &Record<'a>, path: &str) -> Option<Body<'a>> {
     let node = record.path(path)?;
     let part = match node.field() {
         Field::Text(text) => {
@@ -127,7 +125,7 @@ fn put_together<'a>(messages: Node<'a>, parameters: Node<'a>) -> Part<'a> {
     pieces.whole()
 }
 
-fn answer<'a>(record: Node<'a>, path: &str) -> Option<(Body<'a>, AnswerForm)> {
+fn answer<'a>(record: &Record<'a>, path: &str) -> Option<(Body<'a>, AnswerForm)> {
     let node = record.path(path)?;
     let (part, form) = match node.field() {
         Field::Text(text) => {
@@ -143,9 +141,8 @@ fn answer<'a>(record: Node<'a>, path: &str) -> Option<(Body<'a>, AnswerForm)> {
         _ => {
             let items = node.items();
             let is_error = !path.is_empty() && node.member("error").is_some_and(Node::is_object);
-            let form = if items.first().is_some_and(|first| form::is_chunk(*first)) {
-                AnswerForm::Chunks
-            } else if form::is_chunk(node) {
+            let first = items.first().copied().unwrap_or(node);
+            let form = if form::is_chunk(first) {
                 AnswerForm::Chunks
             } else if node.member("choices").is_some_and(Node::is_list) || is_error {
                 AnswerForm::Whole
@@ -160,7 +157,7 @@ fn answer<'a>(record: Node<'a>, path: &str) -> Option<(Body<'a>, AnswerForm)> {
     Some((Body { path: path.to_owned(), part }, form))
 }
 
-fn status(record: Node<'_>) -> Option<u64> {
+fn status(record: &Record<'_>) -> Option<u64> {
     let places = ["response.status_code", "response.status", "status_code", "res.status"];
     places.into_iter().find_map(|place| record.path(place)?.number())
 }

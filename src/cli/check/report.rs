@@ -2,7 +2,7 @@
 //! so that a log of any size needs no memory for it.
 
 use super::finding::{Finding, Half, Level};
-use super::form::Unusable;
+use super::form::{Form, Unusable};
 use super::judge::count;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -18,6 +18,8 @@ pub(super) struct Report<'w> {
     /// Whether the JSON document's head is written, and how many of its exchanges.
     begun: bool,
     told: usize,
+    /// Whether there may be several exchanges in it.
+    several: bool,
 }
 
 /// How it looks.
@@ -85,12 +87,14 @@ struct Problem<'a> {
 
 impl<'w> Report<'w> {
     pub(super) fn new(out: &'w mut dyn Write, style: Style, source: String) -> Self {
-        Report { out, style, source, begun: false, told: 0 }
+        Report { out, style, source, begun: false, told: 0, several: false }
     }
 
     /// Says what the file was taken for.
-    pub(super) fn begin(&mut self, read_as: &str, how: &str) -> io::Result<()> {
+    pub(super) fn begin(&mut self, read_as: Form, how: &str) -> io::Result<()> {
         self.begun = true;
+        self.several = matches!(read_as, Form::Har | Form::Log);
+        let read_as = read_as.as_str();
         if self.style == Style::Json {
             let (source, read_as) = (json(&self.source), json(&read_as));
             return write!(
@@ -117,10 +121,10 @@ impl<'w> Report<'w> {
         for finding in findings {
             self.finding(finding)?;
         }
-        let only = path.is_empty();
         for remark in remarks {
-            let place =
-                if only { String::new() } else { format!("{}:{line}: {path}: ", self.source) };
+            let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            let place = self.paint(BOLD, &format!("{}:{line}", self.source));
+            let place = if self.several { format!("{place}: {path}") } else { String::new() };
             writeln!(self.out, "\n{place}{remark}")?;
         }
         Ok(())
@@ -139,7 +143,7 @@ impl<'w> Report<'w> {
         writeln!(self.out, "  {message}")?;
         writeln!(self.out, "  {} {rule}", self.paint(DIM, "rule:   "))?;
         writeln!(self.out, "  {} {recovery}", self.paint(GREEN, "way out:"))?;
-        if let Some(hint) = finding.hint {
+        if let Some(hint) = &finding.hint {
             writeln!(self.out, "           {hint}")?;
         }
         Ok(())
