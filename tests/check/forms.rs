@@ -58,6 +58,9 @@ fn langchain(sound: bool) -> Value {
     })
 }
 
+const FINISHED: &str = r#""finish_reason":"tool_calls""#;
+const CUT: &str = r#""finish_reason":"length""#;
+
 type Make = fn(bool) -> String;
 
 #[test]
@@ -220,7 +223,7 @@ fn each_form_is_known_and_its_faults_are_found() {
             "stream",
             |sound| {
                 let whole = stream(true);
-                if sound { whole } else { whole.replace("\"tool_calls\"}", "\"length\"}") }
+                if sound { whole } else { whole.replace(FINISHED, CUT) }
             },
             &["truncated_call"],
         ),
@@ -228,10 +231,10 @@ fn each_form_is_known_and_its_faults_are_found() {
             "a stream with its head",
             "stream",
             |sound| {
-                let end = if sound { "\"tool_calls\"}" } else { "\"length\"}" };
+                let end = if sound { FINISHED } else { CUT };
                 format!(
                     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{}",
-                    stream(true).replace("\"tool_calls\"}", end)
+                    stream(true).replace(FINISHED, end)
                 )
             },
             &["truncated_call"],
@@ -240,8 +243,8 @@ fn each_form_is_known_and_its_faults_are_found() {
             "a stream with a byte order mark",
             "stream",
             |sound| {
-                let end = if sound { "\"tool_calls\"}" } else { "\"length\"}" };
-                format!("\u{feff}{}", stream(true).replace("\"tool_calls\"}", end))
+                let end = if sound { FINISHED } else { CUT };
+                format!("\u{feff}{}", stream(true).replace(FINISHED, end))
             },
             &["truncated_call"],
         ),
@@ -322,7 +325,7 @@ fn places_are_those_of_the_file_however_the_body_is_wrapped() {
     let end = short.find("],\"model\"").or_else(|| short.find("],\"tools\"")).unwrap();
     assert_eq!(place(&short), (1, end + 1, "messages[2].role".to_owned()));
     let record = format!("{{\"level\":\"info\"}}\n\n  {{\"id\":\"é\",\"request\":{short}}}\n");
-    assert_eq!(place(&record), (3, end + 24, "request.messages[2].role".to_owned()));
+    assert_eq!(place(&record), (3, end + 23, "request.messages[2].role".to_owned()));
     let quoted = format!("{{\"request\":{{\"body\":\n{}}}}}", Value::from(short.clone()));
     let escaped = Value::from(&short[..end]).to_string().len();
     assert_eq!(place(&quoted), (2, escaped, "request.body.messages[2].role".to_owned()));
@@ -338,7 +341,7 @@ fn an_event_is_told_by_its_number_and_line() {
         (&json!(3), &json!(5), &json!(7))
     );
     assert_eq!(finding["code"], "broken_stream");
-    let cut = stream(true).replace("\"tool_calls\"}", "\"length\"}");
+    let cut = stream(true).replace(FINISHED, CUT);
     let document = check(&["--json"], cut.as_bytes()).document();
     let finding = &document["exchanges"][0]["findings"][0];
     assert_eq!((&finding["event"], &finding["line"]), (&json!(2), &json!(3)));
