@@ -199,7 +199,7 @@ pub struct Serve {
     /// Where metrics and health are read [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR")]
     pub admin_listen: Option<String>,
-    /// Where conversations are kept: `embedded:DIRECTORY` or `memory:` [default: embedded, in the
+    /// Where conversations are kept: `embedded:DIRECTORY`, `redis://HOST:PORT` or `memory:` [default: embedded, in the
     /// system's or the user's directory for state]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,

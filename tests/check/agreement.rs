@@ -34,9 +34,10 @@ fn refused(answer: &Answer, reply: &Reply) -> Vec<String> {
     } else {
         serde_json::from_slice::<Value>(&answer.body).unwrap()["error"].clone()
     };
-    // The server's own error has none: its calls are dropped, and it passes.
+    // No refusal: the server's own error, whose calls are dropped, or a scrap behind the end that is.
     let Some(faults) = error["faults"].as_array() else {
-        assert!(answer.is_stream() && reply_fails(reply), "{answer}");
+        let scrap = reply.body().starts_with(&answer.body);
+        assert!(answer.is_stream() && (scrap || reply_fails(reply)), "{answer}");
         return Vec::new();
     };
     assert!(!faults.is_empty(), "{answer}");
@@ -193,6 +194,10 @@ async fn of_every_stream() {
         let file = saved(scratch.path(), "answer.sse", &stream);
         let args = [file.as_str(), "--as", "stream", "--tools", &tools, "--json"];
         agreement.hold(&id, &check_in(scratch.path(), &args, b""), &refused);
+        if stream.is_empty() {
+            // In a HAR file, an answer that was not saved looks the same.
+            continue;
+        }
         let har = har(&request, 200, "text/event-stream", &String::from_utf8_lossy(&stream));
         let file = saved(scratch.path(), "traffic.har", har.as_bytes());
         agreement.hold(&id, &check_in(scratch.path(), &[&file, "--json"], b""), &refused);

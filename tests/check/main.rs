@@ -35,19 +35,10 @@ impl Said {
 
     /// The codes of what the proxy would refuse for, in their order.
     pub(crate) fn faults(&self) -> Vec<String> {
-        self.levels("fault")
-    }
-
-    /// The codes of what it would only note.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        self.levels("note")
-    }
-
-    fn levels(&self, level: &str) -> Vec<String> {
         let document = self.document();
         let exchanges = document["exchanges"].as_array().unwrap().iter();
         let findings = exchanges.flat_map(|exchange| exchange["findings"].as_array().unwrap());
-        let of = findings.filter(|finding| finding["level"] == level);
+        let of = findings.filter(|finding| finding["level"] == "fault");
         of.map(|finding| finding["code"].as_str().unwrap().to_owned()).collect()
     }
 }
