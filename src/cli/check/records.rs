@@ -170,7 +170,10 @@ mod tests {
     const REQUEST: &str = r#"{"messages":[{"role":"user"}]}"#;
     const ANSWER: &str = r#"{"choices":[{"message":{}}]}"#;
 
-    fn kept(record: &str) -> Option<(Option<String>, Option<(String, AnswerForm)>)> {
+    /// Where the request stands, and where the answer.
+    type Kept = (Option<String>, Option<(String, AnswerForm)>);
+
+    fn kept(record: &str) -> Option<Kept> {
         let exchange = exchange(Node::parse(record).unwrap())?;
         let answer = exchange.answer.map(|(body, form)| (body.path, form));
         Some((exchange.request.map(|body| body.path), answer))
