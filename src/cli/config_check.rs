@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub fn run(file: PathBuf) -> ExitCode {
     match policy::load(Sources { file: Some(file), env: environment(), ..Sources::default() }) {
         Ok(policy) => {
-            for loose in Loose::among(&policy.secrets) {
+            for loose in Loose::among(&policy.private_files) {
                 tell(&format_args!("warning: {loose}"));
             }
             say(&policy.show());

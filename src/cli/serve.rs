@@ -107,7 +107,7 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
 
 /// Says which files of secrets others can read or change.
 fn warn_of_loose(policy: &Policy) {
-    for loose in Loose::among(&policy.secrets) {
+    for loose in Loose::among(&policy.private_files) {
         tracing::warn!(file = %loose, "a file of secrets is open to others");
     }
 }

@@ -105,7 +105,7 @@ pub struct Policy {
     /// The files that all this was read from: a change of one is a reason to read all again.
     pub files: Vec<Watched>,
     /// Those that hold secrets, and the store's key.
-    pub secrets: Vec<PathBuf>,
+    pub private_files: Vec<PathBuf>,
 }
 
 /// The admin port.
@@ -340,7 +340,7 @@ impl Default for Policy {
             record: Record::default(),
             otlp_endpoint: None,
             files: Vec::new(),
-            secrets: Vec::new(),
+            private_files: Vec::new(),
         }
     }
 }

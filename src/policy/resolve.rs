@@ -98,8 +98,8 @@ fn overlay(
         }
     }
     let mut policy = resolve(Section::root(settings, &findings), &sources.env, &findings);
-    policy.secrets = findings.secrets();
-    policy.secrets.extend(policy.store.key_file().map(Path::to_owned));
+    policy.private_files = findings.secrets();
+    policy.private_files.extend(policy.store.key_file().map(Path::to_owned));
     let (problems, files) = findings.into_parts();
     match Problems::new(problems) {
         Some(problems) => Err(problems.read_from(files)),
