@@ -4,7 +4,7 @@
 //! its fault is told as the proxy would, not as "no JSON".
 
 use super::judge::mend;
-use super::look::{self, Node};
+use super::look::{self, Node, Record};
 use super::records;
 use crate::wire::json::{BodyFault, Flaw};
 use std::fmt;
@@ -203,10 +203,11 @@ fn list(node: Node<'_>) -> Result<Form, Unusable> {
 
 /// Whether a value is a chunk of a stream.
 pub(super) fn is_chunk(node: Node<'_>) -> bool {
-    if node.member("object").is_some_and(|object| object.is("chat.completion.chunk")) {
+    let Some(node) = Record::of(node) else { return false };
+    if node.path("object").is_some_and(|object| object.is("chat.completion.chunk")) {
         return true;
     }
-    let choices = node.member("choices").map(Node::items).unwrap_or_default();
+    let choices = node.path("choices").map(Node::items).unwrap_or_default();
     choices.iter().any(|choice| {
         choice.member("delta").is_some_and(Node::is_object) && choice.member("message").is_none()
     })

@@ -81,9 +81,14 @@ impl<'a> Node<'a> {
         items
     }
 
-    /// Its string, when it is one.
+    /// Its string, when it is one. What it holds otherwise is not read.
     pub(super) fn field(self) -> Field<'a> {
-        self.scanner().field().unwrap_or_default()
+        match self.kind() {
+            Some(Kind::String) => self.scanner().field().unwrap_or_default(),
+            Some(Kind::Null) => Field::Null,
+            Some(other) => Field::Other(other),
+            None => Field::Absent,
+        }
     }
 
     /// Whether it is this string.
