@@ -13,9 +13,11 @@
 use super::history::client::Client;
 use super::history::load::{Conversation, kinds, under};
 use super::lives::{Replica, kills};
-use super::server::{Server, signal, tell};
+use super::server::{Server, signal};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tigertally::cli::scripted_upstream::{Script, serve};
 
 const KILLS: usize = 10;
@@ -102,10 +104,10 @@ async fn what_was_told_survives_kills_of_a_replica() {
     world.check(&format!("{kills} kills of replicas"));
 }
 
-/// Stops Redis where all that it answered is written: no sync is under way, and none was since it wrote
-/// last. It begins one when it writes and a second has begun since the last one, so after a write in this
-/// second there is none before the next. Redis from 7.2 on counts a second from the last sync; there we wait for
-/// the end of one.
+/// Stops Redis at a moment at which all that it answered is written: no sync is under way, and none begins.
+/// It begins one with a write, at most once in a second of its clock; so after a sync and a write in the same
+/// second there is none before the next. Redis from 7.2 on counts a second from the last sync instead, and can
+/// be asked to say when one is done.
 async fn stop_between_syncs(server: &Server) {
     const ASKED: [&str; 5] = [
         "SET moment 1",
@@ -115,7 +117,9 @@ async fn stop_between_syncs(server: &Server) {
         "SET moment 2",
         "INFO persistence",
     ];
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < end, "the disk is so slow that a sync is always under way");
         let (port, process, second) = (server.port, server.process, second());
         let told = tokio::task::spawn_blocking(move || tell(port, &ASKED)).await.unwrap();
         let quiet = told.matches("aof_pending_bio_fsync:0").count() == 2;
@@ -130,6 +134,15 @@ async fn stop_between_syncs(server: &Server) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Tells the server on that port several commands over one connection, and gives what it says.
+fn tell(port: u16, commands: &[&str]) -> String {
+    let mut command = Command::new("redis-cli");
+    command.args(["-p", &port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(commands.join("\n").as_bytes()).unwrap();
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
 }
 
 /// By so many milliseconds the second of Redis may begin later than ours: it looks at the clock ten times

@@ -126,15 +126,6 @@ pub(crate) fn cli(port: &str, arguments: &[&str]) -> Output {
     command.output().expect("redis-cli: apt-get install redis-server")
 }
 
-/// Tells the server on that port several commands over one connection, and gives what it says.
-pub(crate) fn tell(port: u16, commands: &[&str]) -> String {
-    let mut command = Command::new("redis-cli");
-    command.args(["-p", &port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(commands.join("\n").as_bytes()).unwrap();
-    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
-}
-
 /// Sends a signal to a process.
 pub(crate) fn signal(process: u32, signal: &str) {
     let sent = Command::new("kill").args([signal, &process.to_string()]).status();
