@@ -106,10 +106,11 @@ impl State {
                 let mut next = self.reaching(*generation)?;
                 next.accept(*generation, call, content, true)?;
                 let question = Question::Result(call.clone());
-                if let Some(holder) = next.asked.get(&question) {
-                    if !declared && !holder.may_have_failed(ops, rules) {
-                        return None;
-                    }
+                if let Some(holder) = next.asked.get(&question)
+                    && !declared
+                    && !holder.may_have_failed(ops, rules)
+                {
+                    return None;
                 }
                 next.hold(question, me, ops);
                 Some(next)
