@@ -1,12 +1,18 @@
 //! What a start says: where it listens and what is open, or why it does not start and what to do next.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "tests; waits for a process to end"
+)]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn command(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
@@ -22,9 +28,19 @@ fn command(directory: &Path, args: &[&str]) -> Command {
 
 /// What it said, and its exit code.
 fn failed(directory: &Path, args: &[&str]) -> (String, i32) {
-    let output = command(directory, args).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (said, output.status.code().expect("it ended by itself"))
+    let mut child = command(directory, args).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    let code = child.wait().unwrap().code();
+    (said, code.expect("it ended by itself"))
 }
 
 /// `serve` that runs, and its log line by line.
@@ -117,10 +133,12 @@ fn every_start_that_fails_says_what_to_do() {
     }
 }
 
+/// Also when nobody reads the log of the first any more (its upstream is not there, which it says): it goes on.
 #[test]
 fn a_store_that_another_process_holds_is_told() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut first = Serving::start(scratch.path(), &["--store", "embedded:state"]);
+    let args = ["--store", "embedded:state", "--upstream", "http://127.0.0.1:1"];
+    let mut first = Serving::start(scratch.path(), &args);
     first.line("listening");
     let args = [
         "serve",

@@ -13,7 +13,12 @@ use tracing_subscriber::filter::LevelFilter;
 pub fn init(format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A log whose reader went away is no reason to end: what cannot be written is not told on standard error
+    // either, since that would panic.
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
         LogFormat::Pretty => logs

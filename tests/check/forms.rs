@@ -65,7 +65,7 @@ type Make = fn(bool) -> String;
 
 #[test]
 fn each_form_is_known_and_its_faults_are_found() {
-    let table: [(&str, &str, Make, &[&str]); 24] = [
+    let table: [(&str, &str, Make, &[&str]); 26] = [
         ("a request", "request", |sound| request(sound).to_string(), &["missing_result"]),
         (
             "a request, pretty",
@@ -238,6 +238,24 @@ fn each_form_is_known_and_its_faults_are_found() {
                 )
             },
             &["truncated_call"],
+        ),
+        (
+            "raw chunks and their end on lines",
+            "log",
+            |sound| {
+                let all = if sound { chunks(true, "x") } else { chunks(true, "x")[..1].to_vec() };
+                let lines: String = all.iter().map(|chunk| format!("{chunk}\n")).collect();
+                format!("{lines}[DONE]\n{}\n", request(true))
+            },
+            &["truncated_stream", "truncated_call"],
+        ),
+        (
+            "a raw request",
+            "request",
+            |sound| {
+                format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n{}", request(sound))
+            },
+            &["missing_result"],
         ),
         (
             "a stream with a byte order mark",

@@ -15,6 +15,9 @@ use crate::cli::UNUSABLE;
 use crate::wire::json::utf8;
 use std::io;
 
+/// Most bytes that are kept of a stream whose chunks stand on lines of their own.
+const LONGEST_STREAM: usize = 256 << 20;
+
 /// A check under way.
 pub(super) struct Checking<'w> {
     pub(super) judge: Judge,
@@ -130,6 +133,9 @@ impl Checking<'_> {
 
     fn line(&mut self, number: usize, bytes: &[u8], run: &mut ChunkRun) -> io::Result<()> {
         let document = Document { bytes, line: number };
+        if bytes.trim_ascii() == b"[DONE]" {
+            return self.chunks(run);
+        }
         let mark = if number == 1 && bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let bytes = &bytes[mark..];
         if bytes.trim_ascii().is_empty() {
@@ -145,7 +151,7 @@ impl Checking<'_> {
             }
         };
         if form::is_chunk(node) {
-            if run.is_over(node) {
+            if run.is_over(node) || run.bytes.len() > LONGEST_STREAM {
                 self.chunks(run)?;
             }
             run.take(number, document.bytes, node);
@@ -280,9 +286,11 @@ fn looks_like_json(bytes: &[u8]) -> bool {
     matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
-/// What was saved with its head (`curl -i`): the body, and how many lines the head took.
+/// What was saved with its head (`curl -i`, or a raw request): the body, and how many lines the head took.
 fn without_head(bytes: &[u8]) -> (&[u8], usize) {
-    if !bytes.starts_with(b"HTTP/") {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii_end();
+    let versions = [&b" HTTP/1.1"[..], b" HTTP/1.0", b" HTTP/2"];
+    if !first.starts_with(b"HTTP/") && !versions.iter().any(|version| first.ends_with(version)) {
         return (bytes, 0);
     }
     let end = [&b"\r\n\r\n"[..], b"\n\n"]

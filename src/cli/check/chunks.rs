@@ -4,7 +4,8 @@
 use super::look::Node;
 use crate::guard::screen::Payload;
 use crate::guard::stream::{Heard, Listening, unfinished};
-use crate::wire::json::Field;
+use crate::wire::chunk::Chunk;
+use crate::wire::json::{BodyFault, Field};
 use crate::wire::sse::{Decoder, Event};
 use bytes::Bytes;
 
@@ -72,6 +73,13 @@ impl Chunks {
             }
         };
         self.events.get(event).map_or_else(last, |(_, at)| *at)
+    }
+
+    /// Why an event holds no chunk, when it holds none.
+    pub(super) fn flaw(&self, event: usize, max_depth: usize) -> Option<BodyFault> {
+        let last = unfinished(self.left.clone());
+        let event = self.events.get(event).map(|(event, _)| event).or(last.as_ref())?;
+        Chunk::parse(event.data.as_deref()?.trim_ascii(), max_depth).err()
     }
 
     /// What the rules hear.

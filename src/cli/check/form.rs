@@ -86,6 +86,10 @@ pub(super) fn of(bytes: &[u8]) -> Result<Form, Unusable> {
             "it is a page (HTML or XML), not JSON",
             "Such a page comes from a gateway or a load balancer before the model's server: look there.",
         )),
+        Some(0x1f) => Err(Unusable::new(
+            "it is compressed (gzip)",
+            "Unpack it first: `zcat FILE | tigertally check`.",
+        )),
         Some(0xff | 0xfe) => {
             Err(Unusable::new("it is not in UTF-8 (UTF-16, it seems)", "Save it as UTF-8."))
         }
@@ -253,6 +257,7 @@ mod tests {
             ("  \n", "empty"),
             ("<html>", "page"),
             ("hello", "neither JSON"),
+            ("\u{1f}\u{8b}", "gzip"),
             ("{}", "without `messages`"),
             ("[]", "empty list"),
             ("[1]", "list, but"),

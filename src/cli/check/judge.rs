@@ -136,7 +136,9 @@ impl Judge {
             Ending::Stopped(stopped) => {
                 let fault = plain_fault(stopped.code, "", stopped.message);
                 let (at, event) = place(stopped.event);
-                let found = Found { event, ..self.found(fault, at) };
+                let hint =
+                    chunks.flaw(stopped.event, depth).and_then(|flaw| unreadable_event(&flaw));
+                let found = Found { event, hint: hint.map(Cow::Borrowed), ..self.found(fault, at) };
                 Judged { found: vec![found], holds: String::new(), remarks: vec![STOPPED] }
             }
             Ending::Answered => {
@@ -246,6 +248,23 @@ fn suggest(found: &mut [Found]) {
             unknown.hint = Some(Cow::Owned(hint));
         }
     }
+}
+
+/// What may have become of an event that cannot be read.
+fn unreadable_event(fault: &BodyFault) -> Option<&'static str> {
+    let reason = fault.reason;
+    Some(match fault.flaw {
+        Flaw::RepeatedKey => {
+            "A key stands twice in it: one parser takes the first, another the last."
+        }
+        Flaw::Syntax if reason.starts_with("data after") => {
+            "It holds more than one chunk: each event must end in a blank line of its own."
+        }
+        Flaw::Syntax if reason.starts_with("ends ") => {
+            "It was cut off: look at what stands between server and client (a timeout, a buffer)."
+        }
+        Flaw::Syntax | Flaw::Shape | Flaw::TooDeep => return None,
+    })
 }
 
 /// How a file is mended that cannot be read.

@@ -44,8 +44,8 @@ pub fn run(check: &Check) -> ExitCode {
     let mut out = BufWriter::new(stdout.lock());
     let code = match print(check, style, &mut out) {
         Ok(code) => code,
-        // A reader that went away (`| head`) has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => UNUSABLE,
+        // A reader that went away (`| head`) has seen enough: a report that long is one of faults.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 1,
         Err(error) => {
             tell(&format_args!("tigertally: the report cannot be written: {error}"));
             UNUSABLE
