@@ -1,0 +1,120 @@
+"""The image, the compose file and the unit: their linters take them, and planted mistakes are found."""
+
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+
+import rendering
+
+SCRIPTS = pathlib.Path(sysconfig.get_path("scripts"))
+COMPOSE = (rendering.ROOT / "docker-compose.yml").read_text()
+IMAGE = (rendering.ROOT / "Dockerfile").read_text()
+UNIT = (rendering.ROOT / "config/systemd/tigertally.service").read_text()
+# What systemd thinks of the unit's exposure, from 0 (none) to 10.
+MOST_EXPOSED = 2.0
+
+
+def hadolint(text):
+    """What is wrong with a Dockerfile."""
+    return subprocess.run([SCRIPTS / "hadolint", "--failure-threshold", "warning", "-"], input=text,
+                          capture_output=True, text=True, check=False)
+
+
+def test_the_image_is_well_made():
+    linted = hadolint(IMAGE)
+    assert linted.returncode == 0, linted.stdout
+    last = IMAGE.split("\nFROM ")[-1]
+    assert last.startswith("gcr.io/distroless/") and "\nUSER 65532:65532\n" in last
+    assert "\nRUN " not in last, "there is no shell in it"
+    assert "--platform=$BUILDPLATFORM" in IMAGE and "TARGETARCH" in IMAGE
+
+
+@pytest.mark.parametrize(("sound", "mistake"), [
+    ("busybox:1.37-musl", "busybox:latest"),
+    ("WORKDIR /src", "WORKDIR src"),
+    ('CMD ["serve"]', "CMD serve"),
+])
+def test_a_mistake_in_the_image_is_found(sound, mistake):
+    assert sound in IMAGE
+    assert hadolint(IMAGE.replace(sound, mistake)).returncode != 0
+
+
+def composed(text):
+    """The compose file, as far as it can be read, and as a trial on one machine should be."""
+    PyCompose.from_yaml(text).validate()
+    read = yaml.safe_load(text)
+    services = read["services"]
+    for name, service in services.items():
+        tag = service["image"].rpartition(":")[2]
+        assert tag[0] in "v0123456789", f"{name} runs whatever is newest"
+        assert "healthcheck" in service or name == "tigertally", f"{name}: nobody looks after it"
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), f"{name} can be reached from elsewhere"
+        for other, how in service.get("depends_on", {}).items():
+            optional = how.get("required") is False
+            assert bool(services[other].get("profiles")) <= optional, f"{name} waits for {other}"
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            there = (rendering.ROOT / source).exists() if source[0] == "." else source in read["volumes"]
+            assert there, f"no {source}"
+    return services
+
+
+def test_the_compose_file_is_well_made():
+    services = composed(COMPOSE)
+    assert services["sglang"]["profiles"] == ["gpu"] and services["redis"]["profiles"] == ["redis"]
+    assert {"tigertally", "scripted", "prometheus", "grafana"} == {
+        name for name, service in services.items() if "profiles" not in service}
+
+
+@pytest.mark.parametrize(("sound", "mistake"), [
+    ("read_only: true", "readonly: true"),
+    ("condition: service_healthy", "condition: healthy"),
+    ("interval: 5s", "interval: five"),
+    ('"127.0.0.1:8090:8090"', '"8090:8090"'),
+    ("        required: false # only with its profile\n", ""),
+    ("redis:7.4-alpine", "redis:latest"),
+    ("./config/prometheus/alerts.yml", "./config/prometheus/alarms.yml"),
+    ("\n  conversations:\n", "\n  others:\n"),
+])
+def test_a_mistake_in_the_compose_file_is_found(sound, mistake):
+    assert sound in COMPOSE
+    with pytest.raises((ValueError, AssertionError, KeyError)):
+        composed(COMPOSE.replace(sound, mistake, 1))
+
+
+def verified(text, tmp_path):
+    """What `systemd-analyze` thinks of a unit: whether it is well-formed, and its exposure."""
+    # A program that is on every machine stands in for ours.
+    unit = tmp_path / "tigertally.service"
+    unit.write_text(text.replace("/usr/local/bin/tigertally", "/bin/true"))
+    checked = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    judged = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
+                            capture_output=True, text=True, check=False)
+    exposure = float(judged.stdout.rpartition("tigertally.service: ")[2].split()[0])
+    return checked.returncode == 0 and not checked.stderr.strip(), exposure
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze here")
+def test_the_unit_is_well_made(tmp_path):
+    sound, exposure = verified(UNIT, tmp_path)
+    assert sound and exposure <= MOST_EXPOSED
+    sound, _ = verified(UNIT.replace("ProtectSystem=strict", "ProtectSystem=strictly"), tmp_path)
+    assert not sound
+    _, exposure = verified(UNIT.replace("CapabilityBoundingSet=\n", ""), tmp_path)
+    assert exposure > MOST_EXPOSED
+
+
+def test_every_yaml_file_is_tidy():
+    rules = "{extends: default, rules: {line-length: disable, document-start: disable, " \
+            "braces: {max-spaces-inside: 1}, truthy: {check-keys: false}, comments: {min-spaces-from-content: 1}}}"
+    ours = [path for pattern in ("docker-compose.yml", "config/**/*.yml", "config/**/*.yaml", ".github/**/*.yml")
+            for path in sorted(rendering.ROOT.glob(pattern)) if "templates" not in path.parts]
+    assert len(ours) > 6
+    linted = subprocess.run([SCRIPTS / "yamllint", "--strict", "-d", rules, *ours], capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout
