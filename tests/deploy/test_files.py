@@ -7,7 +7,6 @@ import sysconfig
 
 import pytest
 import yaml
-from compose_spec import PyCompose
 
 import rendering
 
@@ -44,9 +43,18 @@ def test_a_mistake_in_the_image_is_found(sound, mistake):
     assert hadolint(IMAGE.replace(sound, mistake)).returncode != 0
 
 
-def composed(text):
-    """The compose file, as far as it can be read, and as a trial on one machine should be."""
-    PyCompose.from_yaml(text).validate()
+def fits(schema, path):
+    """Whether a file fits one of the schemas that check-jsonschema brings along."""
+    checked = subprocess.run([SCRIPTS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", path],
+                             capture_output=True, text=True, check=False)
+    return checked.returncode == 0
+
+
+def composed(text, tmp_path):
+    """The compose file, if it can be read, and is as a trial on one machine should be."""
+    path = tmp_path / "docker-compose.yml"
+    path.write_text(text)
+    assert fits("compose-spec", path)
     read = yaml.safe_load(text)
     services = read["services"]
     for name, service in services.items():
@@ -65,8 +73,8 @@ def composed(text):
     return services
 
 
-def test_the_compose_file_is_well_made():
-    services = composed(COMPOSE)
+def test_the_compose_file_is_well_made(tmp_path):
+    services = composed(COMPOSE, tmp_path)
     assert services["sglang"]["profiles"] == ["gpu"] and services["redis"]["profiles"] == ["redis"]
     assert {"tigertally", "scripted", "prometheus", "grafana"} == {
         name for name, service in services.items() if "profiles" not in service}
@@ -75,17 +83,37 @@ def test_the_compose_file_is_well_made():
 @pytest.mark.parametrize(("sound", "mistake"), [
     ("read_only: true", "readonly: true"),
     ("condition: service_healthy", "condition: healthy"),
-    ("interval: 5s", "interval: five"),
+    ("timeout: 3s", "timeouts: 3s"),
     ('"127.0.0.1:8090:8090"', '"8090:8090"'),
     ("        required: false # only with its profile\n", ""),
     ("redis:7.4-alpine", "redis:latest"),
     ("./config/prometheus/alerts.yml", "./config/prometheus/alarms.yml"),
     ("\n  conversations:\n", "\n  others:\n"),
 ])
-def test_a_mistake_in_the_compose_file_is_found(sound, mistake):
+def test_a_mistake_in_the_compose_file_is_found(sound, mistake, tmp_path):
     assert sound in COMPOSE
-    with pytest.raises((ValueError, AssertionError, KeyError)):
-        composed(COMPOSE.replace(sound, mistake, 1))
+    with pytest.raises(AssertionError):
+        composed(COMPOSE.replace(sound, mistake, 1), tmp_path)
+
+
+FORMS = rendering.ROOT / ".github/ISSUE_TEMPLATE"
+
+
+@pytest.mark.parametrize("form", ["bug", "false_alarm", "feature"])
+def test_an_issue_form_is_one_and_asks_for_no_content(form):
+    assert fits("github-issue-forms", FORMS / f"{form}.yml")
+    body = yaml.safe_load((FORMS / f"{form}.yml").read_text())["body"]
+    [promise] = [one for one in body if one.get("id") == "clean"]
+    assert promise["attributes"]["options"][0]["required"] is True
+    assert "arguments, results, keys or tokens" in (FORMS / f"{form}.yml").read_text()
+
+
+def test_the_choice_of_forms_is_one_and_a_mistake_in_a_form_is_found(tmp_path):
+    assert fits("github-issue-config", FORMS / "config.yml")
+    form = (FORMS / "bug.yml").read_text()
+    path = tmp_path / "bug.yml"
+    path.write_text(form.replace("type: textarea", "type: textbox", 1))
+    assert not fits("github-issue-forms", path)
 
 
 def verified(text, tmp_path):

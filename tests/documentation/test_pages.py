@@ -28,6 +28,32 @@ def test_the_error_bodies_are_those_of_all_codes():
     assert list(examples.on_the_page()) == listed
 
 
+def settings():
+    """Every piece of configuration that a page shows, with where it stands."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [(f"{page.name}:{number}", text) for page in pages
+            for number, text in enumerate(re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.M | re.S))]
+
+
+def problems(text, folder):
+    """What the program finds wrong with that configuration, but for files that are not here."""
+    (folder / "shown.toml").write_text(text)
+    checked = subprocess.run([binary(), "config", "check", str(folder / "shown.toml")], env=inherited(),
+                             capture_output=True, text=True, check=False)
+    assert (checked.returncode == 0) == (not checked.stderr), checked.stderr
+    return [line for line in checked.stderr.splitlines() if "No such file" not in line]
+
+
+@pytest.mark.parametrize(("place", "text"), settings())
+def test_a_configuration_that_a_page_shows_can_be_used(place, text, tmp_path):
+    assert problems(text, tmp_path) == [], place
+
+
+def test_a_configuration_that_cannot_be_used_would_be_found(tmp_path):
+    assert len(settings()) > 10
+    assert problems('[guard.rules]\nunknown_tools = "note"\n', tmp_path) != []
+
+
 def blocks():
     """The page's commands, each with what it shows below, if it shows anything."""
     found = []
