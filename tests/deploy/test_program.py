@@ -1,6 +1,9 @@
 """The program takes what the chart, the manifests, the compose file and the unit give it, and answers as they ask."""
 
+import contextlib
+import json
 import re
+import socket
 import subprocess
 import time
 import urllib.error
@@ -22,7 +25,7 @@ SECRETS = {
 }
 
 
-def laid_out(objects, folder):
+def laid_out(objects, folder, secrets=SECRETS):
     """The guard's files in `folder` and its environment, as a kubelet would lay them out."""
     deployment = soundness.deployments(objects)[0]
     container = soundness.guard_of(deployment)
@@ -37,7 +40,7 @@ def laid_out(objects, folder):
             for name, text in maps.get(source.get("configMap", {}).get("name"), {}).items():
                 (place / name).write_text(text)
             for item in source.get("secret", {}).get("items", []):
-                (place / item["path"]).write_text(SECRETS[source["secret"]["name"], item["key"]])
+                (place / item["path"]).write_text(secrets[source["secret"]["name"], item["key"]])
 
     def here(text):
         for path, place in places.items():
@@ -47,7 +50,7 @@ def laid_out(objects, folder):
     env = {}
     for variable in container["env"]:
         secret = variable.get("valueFrom", {}).get("secretKeyRef")
-        env[variable["name"]] = SECRETS[secret["name"], secret["key"]] if secret else here(variable["value"])
+        env[variable["name"]] = secrets[secret["name"], secret["key"]] if secret else here(variable["value"])
     return env, [here(argument) for argument in container["args"]]
 
 
@@ -114,6 +117,74 @@ def wait_until(holds, seconds=20):
     while not holds():
         assert time.monotonic() < end, "it never came to hold"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def redis_server(folder):
+    """A server as docs/redis.md wants it; gives its URL."""
+    port = free_port()
+    argv = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder),
+            "--maxmemory-policy", "noeviction"]
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers(port))
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        child.terminate()
+        child.wait(10)
+
+
+def answers(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def chat(port, key, messages):
+    """Asks in generation 1 of `chat-17`; the status, and the answer's message or the refusal's code."""
+    body = {"model": "scripted", "messages": messages, "tools": [
+        {"type": "function", "function": {"name": "get_order_status", "parameters": {"type": "object"}}}]}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(), {
+        "content-type": "application/json", "authorization": f"Bearer {key}",
+        "x-conversation-id": "chat-17", "x-generation": "1"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)["choices"][0]["message"]
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]["code"]
+
+
+def test_two_replicas_of_the_fleet_decide_as_one(tmp_path):
+    keys = tmp_path / "keys.toml"
+    made = subprocess.run([binary(), "keys", "add", "--file", keys, "--name", "agent"],
+                          capture_output=True, text=True, check=True)
+    key = made.stdout.strip()
+    with contextlib.ExitStack() as running:
+        secrets = {**SECRETS, ("tigertally-redis", "url"): running.enter_context(redis_server(tmp_path)),
+                   ("tigertally-keys", "keys.toml"): keys.read_text()}
+        upstream = running.enter_context(ScriptedUpstream())
+        ports = []
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            env, args = laid_out(rendering.objects(rendering.values("fleet")), tmp_path / name, secrets)
+            port, admin = free_port(), free_port()
+            env |= {"TIGERTALLY_LISTEN": f"0.0.0.0:{port}", "TIGERTALLY_ADMIN__LISTEN": f"0.0.0.0:{admin}",
+                    "TIGERTALLY_UPSTREAM_URL": f"http://127.0.0.1:{upstream.port}"}
+            running.enter_context(Process([binary(), *args], f"http://127.0.0.1:{admin}/readyz", env))
+            ports.append(port)
+        one, other = ports
+        asked_for = [{"role": "user", "content": "Where is ORDER-A?"}]
+        assert chat(one, "tt_none", asked_for)[0] == 401
+        status, proposal = chat(one, key, asked_for)
+        assert status == 200
+        result = {"role": "tool", "tool_call_id": proposal["tool_calls"][0]["id"],
+                  "content": '{"order_id":"ORDER-A","status":"in transit"}'}
+        whole = [*asked_for, proposal, result]
+        status, answer = chat(other, key, whole)
+        assert (status, answer["content"]) == (200, "ORDER-A is in transit.")
+        assert chat(one, key, whole) == (422, "duplicate")
 
 
 def test_the_compose_file_sets_what_the_program_knows(tmp_path):
