@@ -28,12 +28,16 @@ RUN case "$TARGETARCH" in \
         "[env]" "CC_${cpu}_unknown_linux_gnu = '$cpu-linux-gnu-gcc'" \
         > .cargo/config.toml
 COPY Cargo.toml Cargo.lock ./
+# Not built, but Cargo.toml names them.
+COPY benches benches
 # The dependencies alone, so that a change of our own code does not build them again.
 RUN mkdir src; \
     echo '//! Stands in for the library.' > src/lib.rs; \
     printf '//! Stands in for the program.\nfn main() {}\n' > src/main.rs; \
     cargo build --locked --release; \
     rm -r src
+# The demo plays with one of the settings.
+COPY config config
 COPY src src
 RUN touch src/lib.rs src/main.rs; \
     cargo build --locked --release; \

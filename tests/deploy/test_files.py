@@ -1,9 +1,11 @@
 """The image, the compose file and the unit: their linters take them, and planted mistakes are found."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sysconfig
+import tomllib
 
 import pytest
 import yaml
@@ -41,6 +43,40 @@ def test_the_image_is_well_made():
 def test_a_mistake_in_the_image_is_found(sound, mistake):
     assert sound in IMAGE
     assert hadolint(IMAGE.replace(sound, mistake)).returncode != 0
+
+
+def missing(image, ignored, manifest):
+    """What the program is built of and the image's builder does not have: targets of Cargo.toml, included files."""
+    sent = {line[1:] for line in ignored.splitlines() if line.startswith("!")}
+    copied = {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", image, re.M) for name in line.split()}
+    def is_there(path):
+        top = path.relative_to(rendering.ROOT).parts[0]
+        return path.exists() and top in sent and top in copied
+    for kind in ("bench", "test", "example"):
+        for target in tomllib.loads(manifest).get(kind, []):
+            stem = rendering.ROOT / {"bench": "benches", "test": "tests", "example": "examples"}[kind] / target["name"]
+            places = [rendering.ROOT / target["path"]] if "path" in target else [stem.with_suffix(".rs"), stem / "main.rs"]
+            if not any(is_there(place) for place in places):
+                yield f"{kind} {target['name']}"
+    for source in sorted((rendering.ROOT / "src").rglob("*.rs")):
+        if "tests" in source.relative_to(rendering.ROOT).with_suffix("").parts:
+            continue
+        built = source.read_text().split("#[cfg(test)]")[0]
+        for name in re.findall(r'include_(?:str|bytes)!\(\s*"([^"]+)"', built):
+            if not is_there((source.parent / name).resolve()):
+                yield f"{source.name}: {name}"
+
+
+MANIFEST = (rendering.ROOT / "Cargo.toml").read_text()
+IGNORED = (rendering.ROOT / ".dockerignore").read_text()
+
+
+def test_the_image_is_built_of_all_that_the_program_needs():
+    assert list(missing(IMAGE, IGNORED, MANIFEST)) == []
+    assert list(missing(IMAGE.replace("COPY benches benches\n", ""), IGNORED, MANIFEST))
+    assert list(missing(IMAGE.replace("COPY config config\n", ""), IGNORED, MANIFEST))
+    assert list(missing(IMAGE, IGNORED.replace("!config\n", ""), MANIFEST))
+    assert list(missing(IMAGE, IGNORED, MANIFEST + '\n[[test]]\nname = "x"\npath = "tests/x.rs"\n')) == ["test x"]
 
 
 def fits(schema, path):
