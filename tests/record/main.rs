@@ -10,6 +10,7 @@ mod leaks;
 mod lines;
 mod sinks;
 mod story;
+mod sums;
 mod whole;
 
 #[expect(dead_code, reason = "what other tests need")]

@@ -193,6 +193,7 @@ fn call(exchange: &str, forced: bool, call: &Call) -> Value {
         "result_digest": answered.as_ref().map(Digest::to_string),
         "verdict": call.state.as_str(),
         "forced": forced || call.forced.is_some(),
+        "result_forced": call.forced.is_some(),
         "write": call.write,
         "write_outcome": write_outcome(call),
         "attempts_started": call.started,
