@@ -210,9 +210,9 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 @pytest.fixture(params=["off", "on"])
 def traced(request, model_dir):
-    """SGLang as it takes up traces, behind a gateway whose own are off or on (to a collector that is not there)."""
+    """SGLang behind a gateway whose traces are off, or on (for a collector that is not there)."""
     env = {"TIGERTALLY_TELEMETRY__OTLP_ENDPOINT": "http://127.0.0.1:9"} if request.param == "on" else None
-    chain = Chain(Parser(("--enable-trace", "--tool-call-parser", "qwen"), {}, ""), model_dir, env)
+    chain = Chain(PARSERS["qwen"], model_dir, env)
     yield chain, request.param == "on"
     chain.close()
 
