@@ -66,6 +66,12 @@ class Tap:
             except OSError:
                 pass
 
+    def forget(self):
+        """Drops what was recorded. Only while nothing is under way: what comes next begins a message."""
+        for up, down in self.recorded:
+            up.clear()
+            down.clear()
+
     def exchanges(self, path=None):
         """All exchanges so far, oldest connection first; only those on `path` if it is given."""
         found = []

@@ -36,10 +36,9 @@ async function freePort() {
 }
 
 /** Starts the program and waits until `GET /health` on `port` answers 200. */
-async function start(args, port, cwd) {
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !name.startsWith("TIGERTALLY_")),
-  );
+async function start(args, port, cwd, settings = {}) {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("TIGERTALLY_"));
+  const env = { ...Object.fromEntries(inherited), ...settings };
   const child = spawn(binary(), args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   for (const pipe of [child.stdout, child.stderr]) pipe.on("data", (data) => (output += data));
@@ -100,7 +99,8 @@ const passed = ({ status, answer }) => status === 200 && !answer.includes('"type
 /** A request as it was before the gateway put in the request id for the upstream. */
 const withoutRid = (body) => body.replace(/^\{"rid":"[^"]*",/, "{");
 
-export async function startRig() {
+/** `settings`: environment variables for the gateway. */
+export async function startRig(settings) {
   const scratch = mkdtempSync(path.join(os.tmpdir(), "tigertally-"));
   const upstreamPort = await freePort();
   const script = path.join(here, "../script.json");
@@ -116,7 +116,7 @@ export async function startRig() {
       ["serve", "--upstream", `http://127.0.0.1:${backPort}`,
         "--listen", `127.0.0.1:${port}`, "--admin-listen", `127.0.0.1:${adminPort}`,
         "--store", "memory:"],
-      port, scratch);
+      port, scratch, settings);
   } catch (error) {
     back.server.close();
     await stop(upstream);

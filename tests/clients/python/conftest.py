@@ -62,11 +62,19 @@ def passed(exchange):
     return exchange.status == 200 and b'"type":"guard_refusal"' not in exchange.answer
 
 
-@pytest.fixture(scope="module")
-def rig():
+@pytest.fixture(scope="session")
+def servers():
     rig = Rig()
     yield rig
     rig.close()
+
+
+@pytest.fixture
+def rig(servers):
+    """The servers, with a clean record."""
+    servers.tap.forget()
+    servers.back.forget()
+    return servers
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 // Vercel's AI SDK: `generateText` and `streamText` with tools, on its two providers for chat completions.
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { APICallError, generateText, stepCountIs, streamText, tool } from "ai";
+import { APICallError, RetryError, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-/** The tools, with zod's schemas: a default is filled in by the SDK, not by the model. */
+/** The tools. No default in a schema: the SDK would send it back as an argument that the model did not give. */
 function tools(desk) {
   const run = (name) => (given) => desk[name](given);
   return {
@@ -17,7 +17,7 @@ function tools(desk) {
       description: "Files a claim about an order.",
       inputSchema: z.object({
         order_id: z.string(), amount: z.number(), share: z.number(), note: z.string(),
-        parts: z.array(z.string()), urgent: z.boolean().default(false),
+        parts: z.array(z.string()), urgent: z.boolean().optional(),
       }),
       execute: run("file_claim"),
     }),
@@ -30,8 +30,18 @@ function tools(desk) {
 class AiSdk {
   static whole = APICallError;
   static whole400 = APICallError;
+  /** Inside a stream an error is no `Error`: an object of message, type, param and code, without `faults`. */
+  static streamed = Object;
+  static streamedFaults = false;
   static tries = 3;
   static declaresRetries = false;
+  /** What it throws when a retry of its own was refused. */
+  static again = RetryError;
+  static told(error) {
+    const last = error.lastError ?? error;
+    const body = last.responseBody ? JSON.parse(last.responseBody) : last;
+    return body.error ?? body;
+  }
 
   history = [];
 
@@ -80,5 +90,7 @@ export class Compatible extends AiSdk {
 
 /** OpenAI's own provider, on chat completions. */
 export class OpenAiProvider extends AiSdk {
+  /** It takes an error event before the first output for a failure of the server, and asks again. */
+  static streamedTries = 3;
   static modelAt = (baseURL) => createOpenAI({ baseURL, apiKey: "none" }).chat("scripted");
 }
