@@ -16,11 +16,13 @@ CHAT = "/v1/chat/completions"
 
 
 class Rig:
-    def __init__(self):
+    """`settings`: environment variables for the gateway."""
+
+    def __init__(self, settings=None):
         self.upstream = ScriptedUpstream(SCRIPT)
         self.back = Tap(self.upstream.port)
         try:
-            self.gateway = Gateway(f"http://127.0.0.1:{self.back.port}")
+            self.gateway = Gateway(f"http://127.0.0.1:{self.back.port}", settings)
         except BaseException:
             self.back.close()
             self.upstream.stop()
