@@ -13,6 +13,7 @@ const rigs = {};
 before(async () => {
   rigs.standard = await startRig();
   rigs.edits = await startRig({ TIGERTALLY_TOOLS__FILE_CLAIM__EDITS: "note" });
+  rigs.repeated = await startRig({ TIGERTALLY_RESULTS__REPEATED: "allow" });
 }, { timeout });
 after(() => Promise.all(Object.values(rigs).map((rig) => rig.close())));
 
@@ -48,13 +49,18 @@ test("with `edits = \"note\"` it passes, and is noted", { timeout }, async () =>
   assert.match(response.headers["x-tigertally-notes"], /^mismatch@/);
 });
 
-test("with an idempotency key for the task its retries are declared", { timeout }, async () => {
-  const rig = rigs.standard;
-  const desk = new orders.Desk();
-  desk.meanwhile = () => rig.loseNextAnswer();
-  const headers = { "x-conversation-id": randomUUID(), "idempotency-key": randomUUID() };
-  const sent = rig.sent();
-  assert.equal(await new Compatible(rig.baseURL, desk, headers).ask(orders.orderA, false), orders.aIs);
-  assert.deepEqual(desk.lookedUp(), ["ORDER-A"]);
-  assert.equal(rig.sent() - sent, 3);
-});
+for (const [how, setting, header] of [
+  ["an idempotency key for the task", "standard", { "idempotency-key": randomUUID() }],
+  ["`repeated = \"allow\"`", "repeated", {}],
+]) {
+  test(`with ${how} a lost answer is given again`, { timeout }, async () => {
+    const rig = rigs[setting];
+    const desk = new orders.Desk();
+    desk.meanwhile = () => rig.loseNextAnswer();
+    const headers = { "x-conversation-id": randomUUID(), ...header };
+    const sent = rig.sent();
+    assert.equal(await new Compatible(rig.baseURL, desk, headers).ask(orders.orderA, false), orders.aIs);
+    assert.deepEqual(desk.lookedUp(), ["ORDER-A"]);
+    assert.equal(rig.sent() - sent, 3);
+  });
+}
