@@ -75,7 +75,10 @@ fn the_clients_named_are_those_that_are_tested() {
     let snippet = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     let program = read("tests/async_openai.rs");
     let unindented = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
-    assert!(unindented(&program).contains(unindented(snippet).trim()), "the Rust snippet is tested");
+    assert!(
+        unindented(&program).contains(unindented(snippet).trim()),
+        "the Rust snippet is tested"
+    );
 }
 
 fn read(path: &str) -> String {

@@ -19,7 +19,7 @@ def snippet(section):
     return re.search(r"```python\n(.*?)```", rest.split("\n### ")[0], re.DOTALL)[1]
 
 
-@pytest.mark.parametrize("section", SECTIONS[os.environ["CLIENT_FAMILY"]])
+@pytest.mark.parametrize("section", SECTIONS[os.environ.get("CLIENT_FAMILY", "agents")])
 def test_a_snippet_sends_both_headers(rig, conversation, section):
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     code = snippet(section).replace("http://127.0.0.1:8090/v1", rig.base_url)

@@ -22,7 +22,7 @@ FAMILIES = {
         "litellm": ("litellm_loop", "LiteLlm"),
     },
 }
-PROGRAMS = FAMILIES[os.environ["CLIENT_FAMILY"]]
+PROGRAMS = FAMILIES[os.environ.get("CLIENT_FAMILY", "agents")]
 
 STREAMING = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
