@@ -39,13 +39,14 @@ impl Journal {
     /// The span as far as the journal knows more than it.
     pub(super) fn traced(&mut self) -> Option<ExchangeSpan> {
         let mut span = *self.span.take()?;
-        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
-        span.says("tigertally.exchange", &self.exchange.to_string());
+        let request_id = self.stamp.request_id.to_str().unwrap_or("-");
+        span.says("tigertally.request_id", request_id.to_owned());
+        span.says("tigertally.exchange", self.exchange.to_string());
         if let Some(conversation) = &self.conversation {
-            span.says("gen_ai.conversation.id", conversation);
+            span.says("gen_ai.conversation.id", conversation.clone());
         }
         if let Some(rid) = &self.rid {
-            span.says("tigertally.rid", rid);
+            span.says("tigertally.rid", rid.clone());
         }
         if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
             span.counts("tigertally.generation", generation);
