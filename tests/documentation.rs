@@ -119,6 +119,38 @@ fn each_row_of_the_article_names_tests_that_exist() {
     }
 }
 
+#[test]
+fn the_clients_named_are_those_that_are_tested() {
+    let page = read("docs/clients.md");
+    let pinned = [
+        "tests/clients/python/requirements.txt",
+        "tests/clients/python/requirements-llama.txt",
+        "tests/clients/node/package.json",
+        "Cargo.lock",
+    ]
+    .map(read)
+    .concat();
+    let table = page.split("## What works").next().unwrap();
+    let versions: Vec<&str> = table
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .filter(|word| word.matches('.').count() == 2)
+        .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        .collect();
+    assert!(versions.len() > 12, "the table was found");
+    for version in versions {
+        let forms = [format!("=={version}\n"), format!("\"{version}\"")];
+        assert!(forms.iter().any(|form| pinned.contains(form)), "no client is pinned to {version}");
+    }
+
+    let snippet = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    let program = read("tests/async_openai.rs");
+    let unindented = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    assert!(
+        unindented(&program).contains(unindented(snippet).trim()),
+        "the Rust snippet is tested"
+    );
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
