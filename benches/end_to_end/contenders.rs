@@ -189,7 +189,7 @@ fn nginx(room: &Path, listen: SocketAddr, places: &Places) -> Result<Command, St
     let configuration = format!(
         "daemon off;\nworker_processes {WORKERS};\npid {room_name}/pid;\nerror_log {room_name}/error.log;\n\
          worker_rlimit_nofile {descriptors};\nevents {{ worker_connections {descriptors}; }}\nhttp {{\n{temporary}  \
-         access_log off;\n  client_max_body_size 64m;\n  keepalive_timeout 300s;\n  keepalive_requests 100000000;\n  \
+         access_log off;\n  client_max_body_size 64m;\n  client_body_buffer_size 256k;\n  keepalive_timeout 300s;\n  keepalive_requests 100000000;\n  \
          tcp_nodelay on;\n  upstream model {{\n    server {upstream};\n    keepalive 256;\n    \
          keepalive_requests 100000000;\n  }}\n  server {{\n    listen {listen} backlog=4096;\n    location / {{\n      \
          proxy_pass http://model;\n      proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      \

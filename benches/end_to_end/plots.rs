@@ -32,7 +32,8 @@ pub(crate) fn write(figures: &Figures, out: &Path) -> std::io::Result<()> {
 
 fn labels(who: &[Contender]) -> Vec<(String, &'static str)> {
     let class = |who: &Contender| match who {
-        who if who.is_ours() => "ours",
+        Contender::Tracked => "ours",
+        who if who.is_ours() => "like",
         who if who.is_peer() => "peer",
         Contender::Nginx => "base",
         _ => "floor",
@@ -88,7 +89,7 @@ fn latency(figures: &Figures, who: &[Contender]) -> String {
     )
 }
 
-/// Cut where the longest bar of those that are no peers ends, and a bit.
+/// Cut a bit behind the longest bar of those that are no peers.
 fn bars(
     title: &str,
     unit: &'static str,
@@ -96,7 +97,7 @@ fn bars(
     values: Vec<Option<Spread>>,
 ) -> Option<Bars> {
     let pairs = values.iter().zip(who).filter(|(_, who)| !who.is_peer());
-    let most = pairs.filter_map(|(value, _)| Some(value.as_ref()?.most)).fold(0.0, f64::max);
+    let most = pairs.filter_map(|(value, _)| Some(value.as_ref()?.median)).fold(0.0, f64::max);
     (most > 0.0).then(|| Bars {
         title: title.to_owned(),
         unit,

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1f2328}.title{font-size:15px;font-weight:600}\
 .panel{font-weight:600}.small{font-size:11px;fill:#59636e}.end{text-anchor:end}.middle{text-anchor:middle}\
 .axis{stroke:#d1d9e0;stroke-width:1}.mark{stroke:#59636e;stroke-width:1;stroke-dasharray:3 3}\
-.spread{stroke:#1f2328;stroke-width:1.5}.ours{fill:#bf5a00}.base{fill:#57606a}.floor{fill:#8c959f}.peer{fill:#9fb6d1}\
+.spread{stroke:#1f2328;stroke-width:1.5}.ours{fill:#bf5a00}.like{fill:#e0a070}.base{fill:#57606a}.floor{fill:#8c959f}.peer{fill:#9fb6d1}\
 .line{fill:none;stroke-width:2}.s0{stroke:#bf5a00}.s1{stroke:#57606a}.s2{stroke:#2f6fb5}\
 .d0{fill:#bf5a00}.d1{fill:#57606a}.d2{fill:#2f6fb5}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.axis{stroke:#3d444d}.mark{stroke:#9198a1}\
-.spread{stroke:#e6edf3}.ours{fill:#f0883e}.base{fill:#8b949e}.floor{fill:#59636e}.peer{fill:#3d5a80}\
+.spread{stroke:#e6edf3}.ours{fill:#f0883e}.like{fill:#a0673a}.base{fill:#8b949e}.floor{fill:#59636e}.peer{fill:#3d5a80}\
 .s0{stroke:#f0883e}.s1{stroke:#9198a1}.s2{stroke:#58a6ff}.d0{fill:#f0883e}.d1{fill:#9198a1}.d2{fill:#58a6ff}}";
 
 /// A picture under way.
