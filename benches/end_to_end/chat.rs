@@ -2,8 +2,9 @@
 //!
 //! A request is three pieces that are written one behind the other, and only the middle one is made anew:
 //! the system message with the settled history behind it, which gives the body its size; the messages of
-//! the latest tasks; and the model, the tools and the plan, which tells the upstream what to answer. A task is
-//! two exchanges: the user asks and the model calls a tool, then the result goes up and the model answers.
+//! the latest tasks; and the model and the tools. A task is two exchanges: the user asks and the model calls a
+//! tool, then the result goes up and the model answers. What the upstream is to answer stands in the last
+//! message's text: gateways that read requests and write them anew drop fields, but never that.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -11,8 +12,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes in front of what the upstream has to know, see [`Plan`].
-pub(crate) const PLAN: &str = "\"bench ";
+/// What a plan begins with, see [`Plan`].
+pub(crate) const PLAN: &str = "[bench ";
 /// The tool that is called.
 pub(crate) const TOOL: &str = "get_order_status";
 
@@ -39,13 +40,13 @@ impl Plan {
             Answer::Stream { chunks, pace } => ("stream", chunks, pace),
         };
         let call = self.call.as_deref().unwrap_or("-");
-        let _ = write!(out, "{kind} {count} {pace} {call}");
+        let _ = write!(out, "{PLAN}{kind} {count} {pace} {call}]");
     }
 
-    /// Reads it from the end of a body; `None` when it is not there.
+    /// Reads the last of a body; `None` when there is none.
     pub(crate) fn find(body: &[u8]) -> Option<Plan> {
         let start = memchr::memmem::rfind(body, PLAN.as_bytes())? + PLAN.len();
-        let end = start + memchr::memchr(b'"', &body[start..])?;
+        let end = start + memchr::memchr(b']', &body[start..])?;
         let mut words = std::str::from_utf8(&body[start..end]).ok()?.split(' ');
         let (kind, count) = (words.next()?, words.next()?.parse().ok()?);
         let pace = words.next()?.parse().ok()?;
@@ -221,20 +222,31 @@ impl Flow {
         !self.awaits_result
     }
 
-    pub(crate) fn ask(&self, answer: Answer) -> Ask {
-        let call = (!self.awaits_result).then(|| self.call.clone());
-        let mut tail = String::with_capacity(self.script.tail.len() + 160);
-        tail.push_str(std::str::from_utf8(&self.script.tail).unwrap());
-        if matches!(answer, Answer::Stream { .. }) {
-            tail.push_str(",\"stream\":true");
+    /// The next request. After it, [`Flow::answered`] or [`Flow::renew`].
+    pub(crate) fn ask(&mut self, answer: Answer) -> Ask {
+        let (call, task) = (&self.call, self.tasks.back_mut().unwrap());
+        if self.awaits_result {
+            let _ = write!(
+                task,
+                ",{{\"role\":\"tool\",\"tool_call_id\":\"{call}\",\"content\":\"{{\\\"ok\\\":true,\
+                 \\\"state\\\":\\\"in transit\\\",\\\"note\\\":\\\""
+            );
+            Plan { answer, call: None }.write(task);
+            task.push_str("\\\"}\"}");
+        } else {
+            task.push_str(",{\"role\":\"user\",\"content\":\"Where is order A-17? ");
+            Plan { answer, call: Some(call.clone()) }.write(task);
+            task.push_str("\"}");
         }
-        tail.push_str(",\"user\":");
-        tail.push_str(PLAN);
-        Plan { answer, call }.write(&mut tail);
-        tail.push_str("\"}");
+        let end: &[u8] =
+            if matches!(answer, Answer::Stream { .. }) { b",\"stream\":true}" } else { b"}" };
         let middle: String = self.tasks.iter().map(String::as_str).collect();
         Ask {
-            pieces: [self.script.head.clone(), middle.into(), tail.into()],
+            pieces: [
+                self.script.head.clone(),
+                middle.into(),
+                [&self.script.tail[..], end].concat().into(),
+            ],
             conversation: self.conversation.clone(),
             generation: self.generation,
         }
@@ -242,12 +254,11 @@ impl Flow {
 
     /// The answer came as planned: the next request follows on it.
     pub(crate) fn answered(&mut self) {
-        let task = self.tasks.back_mut().unwrap();
+        let (call, task) = (&self.call, self.tasks.back_mut().unwrap());
         if self.awaits_result {
             task.push_str(
                 ",{\"role\":\"assistant\",\"content\":\"It is on its way, due tomorrow.\"}",
             );
-            self.awaits_result = false;
             self.generation += 1;
             if self.generation > self.life.tasks {
                 self.renew();
@@ -255,26 +266,22 @@ impl Flow {
                 self.open();
             }
         } else {
-            let call = &self.call;
             let _ = write!(
                 task,
                 ",{{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{{\"id\":\"{call}\",\"type\":\
                  \"function\",\"function\":{{\"name\":\"{TOOL}\",\"arguments\":\
-                 \"{{\\\"order_id\\\":\\\"A-17\\\"}}\"}}}}]}},{{\"role\":\"tool\",\"tool_call_id\":\"{call}\",\
-                 \"content\":\"{{\\\"ok\\\":true,\\\"state\\\":\\\"in transit\\\"}}\"}}"
+                 \"{{\\\"order_id\\\":\\\"A-17\\\"}}\"}}}}]}}"
             );
             self.awaits_result = true;
         }
     }
 
+    /// Begins a task.
     fn open(&mut self) {
         while self.tasks.len() >= self.life.kept.max(1) {
             self.tasks.pop_front();
         }
-        let generation = self.generation;
-        self.tasks.push_back(format!(
-            ",{{\"role\":\"user\",\"content\":\"Where is order A-17? (question {generation})\"}}"
-        ));
+        self.tasks.push_back(String::new());
         self.call = format!("call_{:016x}", mint());
         self.awaits_result = false;
     }

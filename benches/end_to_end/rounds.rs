@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a contender may take to its first answer.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_secs(240);
 const ONCE: Answer = Answer::Whole { bytes: 300 };
 /// A stream that stays open until it is dropped.
 const ENDLESS: Answer = Answer::Stream { chunks: 3, pace: 120_000_000 };
