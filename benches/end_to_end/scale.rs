@@ -216,6 +216,9 @@ pub(crate) fn write(growth: &Growth, out: &Path) -> Result<(), String> {
 const MICROS: fn(&Point) -> f64 = |point| point.cpu_micros;
 const MEGABYTES: fn(&Point) -> f64 = |point| point.resident_bytes as f64 / 1e6;
 
+const COST: &str = "µs per request";
+const MB: &str = "MB resident";
+
 fn plot(growth: &Growth) -> String {
     let panel = |title: &str, x_unit, y_unit, points: &[Point], y: fn(&Point) -> f64| {
         let names = [Contender::Tracked, Contender::Nginx, Contender::Hyper];
@@ -224,21 +227,16 @@ fn plot(growth: &Growth) -> String {
             let line: Vec<(f64, f64)> = own.map(|point| (point.size as f64, y(point))).collect();
             (!line.is_empty()).then(|| (who.key().to_owned(), line))
         });
-        let by_factors = x_unit != "turn";
+        let by_factors = x_unit != "turn" && y_unit != MB;
         Lines { title: title.to_owned(), x_unit, y_unit, by_factors, series: series.collect() }
     };
     let panels = [
-        panel("A conversation's life", "turn", "µs per request", &growth.life, MICROS),
-        panel(
-            "Many conversations",
-            "conversations",
-            "µs per request",
-            &growth.conversations,
-            MICROS,
-        ),
-        panel("Their memory", "conversations", "MB resident", &growth.conversations, MEGABYTES),
-        panel("Open streams", "streams", "µs per chunk", &growth.streams, MICROS),
-        panel("Their memory", "streams", "MB resident", &growth.streams, MEGABYTES),
+        panel("A conversation's life", "turn", COST, &growth.life, MICROS),
+        panel("Memory of 256 that live so long", "turn", MB, &growth.life, MEGABYTES),
+        panel("Many conversations", "conversations", COST, &growth.conversations, MICROS),
+        panel("Their memory", "conversations", MB, &growth.conversations, MEGABYTES),
+        panel("Many open streams", "streams", "µs per chunk", &growth.streams, MICROS),
+        panel("Their memory", "streams", MB, &growth.streams, MEGABYTES),
     ];
     svg::lines(
         "How cost and memory grow",

@@ -159,9 +159,14 @@ fn line_panel(svg: &mut Svg, panel: &Lines, left: f64, top: f64) {
         svg.text(x0 - 6.0, up(y) + 4.0, "small end", &short(y));
     }
     if let Some((_, longest)) = panel.series.iter().max_by_key(|(_, points)| points.len()) {
-        let every = longest.len().div_ceil(6);
-        for (x, _) in longest.iter().rev().step_by(every) {
-            svg.text(across(*x), y0 + 16.0, "small middle", &short(*x));
+        // From the right, and none that would stand in another.
+        let mut free = f64::MAX;
+        for (x, _) in longest.iter().rev().filter(|(x, _)| x.is_finite()) {
+            let place = across(*x);
+            if place <= free {
+                svg.text(place, y0 + 16.0, "small middle", &short(*x));
+                free = place - 44.0;
+            }
         }
     }
     svg.text((x0 + x1) / 2.0, y0 + 32.0, "small middle", panel.x_unit);
