@@ -62,7 +62,8 @@ holds one conversation after another, of 8 tasks each, with `x-conversation-id` 
 is registered and each result decided on.\n\
 - A stream has 100 chunks of text; every second one has a tool call behind them. Each chunk bears the time at which the \
 upstream wrote it.\n\
-- nginx: `proxy_pass` with kept connections both ways, buffering of requests and answers off. Tigertally: defaults, \
+- nginx: `proxy_pass` with kept connections both ways, buffering of requests and answers off, 256 KB to read a body into. \
+Tigertally: defaults, \
 embedded store, metrics on. Peers: defaults, with logs off and their bounds raised where the load meets them.\n\
 - Memory is the sum of `VmRSS` over a contender's processes.\n";
 
@@ -181,6 +182,10 @@ fn memory(page: &mut String, figures: &Figures) {
 /// Who is missing, what failed, and that the ledger did its work.
 fn doubts(page: &mut String, figures: &Figures) {
     page.push_str("\n## What else was seen\n\n");
+    let whole = figures.samples.iter().all(|sample| sample.failed == 0 && sample.noted == 0);
+    if whole {
+        page.push_str("- Every request was answered, none with a note.\n");
+    }
     for missing in &figures.missing {
         let _ = writeln!(page, "- NOT MEASURED: {}: {}", missing.contender, missing.why);
     }

@@ -74,10 +74,12 @@ const ROW: f64 = 24.0;
 const COLUMN: f64 = 168.0;
 const NUMBER: f64 = 46.0;
 const TOP: f64 = 74.0;
+/// So that title and foot have room.
+const LEAST: f64 = 760.0;
 
 /// Rows of labels with their class, and panels of bars beside them: the middle as bar, the spread as line.
 pub(crate) fn bars(title: &str, foot: &str, labels: &[(String, &str)], panels: &[Bars]) -> String {
-    let width = LABELS + panels.len() as f64 * COLUMN + 16.0;
+    let width = (LABELS + panels.len() as f64 * COLUMN + 16.0).max(LEAST);
     let bottom = TOP + labels.len() as f64 * ROW;
     let mut svg = Svg::new(width, bottom + 34.0, title);
     for (row, (label, _)) in labels.iter().enumerate() {
