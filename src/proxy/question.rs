@@ -132,7 +132,11 @@ impl Content {
         closings: &HashSet<String>,
         tool: Option<&Tool>,
     ) -> Self {
-        let text = content::text(raw);
+        let echoes_any = tool.is_some_and(|tool| !tool.echo.is_empty());
+        let longest = closings.iter().map(String::len).max().unwrap_or(0);
+        let text =
+            (echoes_any || content::may_be_as_short_as(raw, longest)).then(|| content::text(raw));
+        let text = text.flatten();
         Content {
             result: key.json("result", raw),
             closing: text.as_deref().is_some_and(|text| closings.contains(text)),
