@@ -3,6 +3,7 @@
 //! The key lives in the store, so a guessable result cannot be looked up by its hash.
 
 use crate::wire::canonical;
+use crate::wire::json::Text;
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -74,6 +75,15 @@ impl DigestKey {
         running.digest()
     }
 
+    /// Of a JSON string that was read: the same as of the text it was read from, without reading it again.
+    #[must_use]
+    pub fn text(&self, domain: &str, text: &Text<'_>) -> Digest {
+        let mut running = self.begin(domain);
+        canonical::feed_text(text, &mut |bytes| running.update(bytes));
+        running.update(&[0]);
+        running.digest()
+    }
+
     /// Of a call's arguments, as decoded from the `arguments` string. Empty and `null` equal `{}`; what
     /// is not JSON (let through by a rule) compares as text.
     #[must_use]
@@ -81,7 +91,7 @@ impl DigestKey {
         let text = text.trim_matches([' ', '\t', '\n', '\r']);
         let text = if matches!(text, "" | "null") { "{}" } else { text };
         let mut running = self.begin("arguments");
-        if running.json_if_valid(text) {
+        if running.json_if_valid(text, None) {
             return running.digest();
         }
         self.bytes("arguments-text", text.as_bytes())
@@ -119,15 +129,20 @@ const GATHERED: usize = 16 << 10;
 impl Running {
     /// Feeds one JSON value, given as raw text.
     pub fn json(&mut self, raw: &str) {
-        if !self.json_if_valid(raw) {
+        self.json_knowing(raw, None);
+    }
+
+    /// The same; `known` is a string that was read from it before, and its offset.
+    pub fn json_knowing<'a>(&mut self, raw: &'a str, known: Option<(usize, Text<'a>)>) {
+        if !self.json_if_valid(raw, known) {
             canonical::feed_invalid(raw, &mut |bytes| self.update(bytes));
             self.update(&[0]);
         }
     }
 
     /// Feeds one JSON value; nothing, and `false`, where the text is none.
-    fn json_if_valid(&mut self, raw: &str) -> bool {
-        let valid = canonical::feed_valid(raw, &mut |bytes| self.update(bytes));
+    fn json_if_valid<'a>(&mut self, raw: &'a str, known: Option<(usize, Text<'a>)>) -> bool {
+        let valid = canonical::feed_valid(raw, known, &mut |bytes| self.update(bytes));
         if valid {
             // No canonical text holds a bare 0 byte, so values one after another cannot run together.
             self.update(&[0]);

@@ -16,13 +16,22 @@ use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
 /// Feeds `value` to `sink` in canonical form; feeds nothing, and gives `false`, when it is not one valid JSON
-/// value. Never feeds a 0 byte.
-pub fn feed_valid(value: &str, sink: &mut impl FnMut(&[u8])) -> bool {
+/// value. Never feeds a 0 byte. `known` is a string that was read from it before, and its offset.
+pub fn feed_valid<'a>(
+    value: &'a str,
+    known: Option<(usize, Text<'a>)>,
+    sink: &mut impl FnMut(&[u8]),
+) -> bool {
     let mut out = Out { sink };
     if value.starts_with('"') {
         return text_alone(value).map(|text| out.string(&text)).is_some();
     }
-    Objects::of(value).map(|objects| objects.feed(&mut out)).is_some()
+    Objects::of(value, known).map(|objects| objects.feed(&mut out)).is_some()
+}
+
+/// Feeds a string that was read before: as [`feed_valid`] feeds what it was read from.
+pub fn feed_text(text: &Text<'_>, sink: &mut impl FnMut(&[u8])) {
+    Out { sink }.string(text);
 }
 
 /// Feeds what is not valid JSON as it stands, behind a byte that no JSON begins with.
@@ -57,7 +66,7 @@ struct Object {
 
 impl<'a> Objects<'a> {
     /// `None` when the text is not one JSON value (or is longer than any body may be).
-    fn of(text: &'a str) -> Option<Self> {
+    fn of(text: &'a str, known: Option<(usize, Text<'a>)>) -> Option<Self> {
         u32::try_from(text.len()).ok()?;
         let mut scanner = Scanner::new(text, usize::MAX);
         let objects = Objects {
@@ -66,7 +75,7 @@ impl<'a> Objects<'a> {
             keys: SmallVec::new(),
             strings: SmallVec::new(),
         };
-        let mut survey = Survey { objects, open: SmallVec::new(), pending: SmallVec::new() };
+        let mut survey = Survey { objects, open: SmallVec::new(), pending: SmallVec::new(), known };
         scanner.walk(&mut survey).ok()?;
         scanner.end().ok()?;
         Some(survey.objects)
@@ -82,7 +91,7 @@ impl<'a> Objects<'a> {
     fn string(&self, at: usize) -> Option<(Text<'a>, usize)> {
         let found = self.strings.binary_search_by_key(&at, |(at, _)| *at as usize).ok()?;
         let (_, text) = self.strings.get(found)?;
-        Some((*text, at + text.raw().len() + 2))
+        Some((*text, at + text.quoted_length()))
     }
 
     fn feed(&self, out: &mut Out<'_, impl FnMut(&[u8])>) {
@@ -208,6 +217,8 @@ struct Survey<'a> {
     open: SmallVec<[(usize, Option<usize>, usize); 4]>,
     /// Keys of the open objects, each with its offset.
     pending: SmallVec<[(u32, Text<'a>); 8]>,
+    /// A string that was read before.
+    known: Option<(usize, Text<'a>)>,
 }
 
 // Every offset fits: the text was measured first.
@@ -215,6 +226,10 @@ struct Survey<'a> {
 impl<'a> Observer<'a> for Survey<'a> {
     fn object(&mut self, at: usize) {
         self.open.push((at, None, self.pending.len()));
+    }
+
+    fn known(&self, at: usize) -> Option<Text<'a>> {
+        self.known.filter(|(known, _)| *known == at).map(|(_, text)| text)
     }
 
     fn string(&mut self, text: Text<'a>, at: usize) {
@@ -384,7 +399,7 @@ mod tests {
     fn canonical(text: &str) -> String {
         let mut out = Vec::new();
         let mut sink = |bytes: &[u8]| out.extend_from_slice(bytes);
-        if !feed_valid(text, &mut sink) {
+        if !feed_valid(text, None, &mut sink) {
             feed_invalid(text, &mut sink);
         }
         assert!(!out.contains(&0));
@@ -454,8 +469,22 @@ mod tests {
     fn long_texts_go_through_in_one_piece() {
         let text = format!("\"{}\"", "x".repeat(100_000));
         let mut longest = 0;
-        assert!(feed_valid(&text, &mut |bytes| longest = longest.max(bytes.len())));
+        assert!(feed_valid(&text, None, &mut |bytes| longest = longest.max(bytes.len())));
         assert_eq!(longest, 100_000);
+    }
+
+    #[test]
+    fn a_string_that_was_read_before_makes_no_difference() {
+        let long = "x\\u0041\\n".repeat(30);
+        for text in ["", "a", r"\u0041\/", r"\n", long.as_str()] {
+            let value = format!(r#"{{"b": "{text}" ,"a":["{text}",{{"d":1,"c":"{text}"}}]}}"#);
+            let known = Scanner::from(&value, 6).text().unwrap();
+            let (mut out, mut alone) = (Vec::new(), Vec::new());
+            assert!(feed_valid(&value, Some((6, known)), &mut |bytes| out.extend_from_slice(bytes)));
+            assert_eq!(String::from_utf8(out).unwrap(), canonical(&value));
+            feed_text(&known, &mut |bytes| alone.extend_from_slice(bytes));
+            assert_eq!(String::from_utf8(alone).unwrap(), canonical(&format!("\"{text}\"")));
+        }
     }
 
     #[test]

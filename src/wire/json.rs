@@ -64,6 +64,11 @@ impl<'a> Text<'a> {
         Text { raw, escapes }
     }
 
+    /// Its length with both quotes.
+    pub(super) fn quoted_length(&self) -> usize {
+        self.raw.len() + 2
+    }
+
     /// The raw text, when that is also the string's form in RFC 8785.
     pub(super) fn canonical(&self) -> Option<&'a str> {
         (self.escapes != Escapes::Any).then_some(self.raw)
