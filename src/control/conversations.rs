@@ -167,7 +167,7 @@ async fn told(
         });
         declared = tool.and_then(|tool| question.policy.tools.each.get(&*tool));
     }
-    let content = Content::read(key, body.content.get(), closings, declared);
+    let content = Content::read(key, body.content.get(), None, closings, declared);
     Ok(Decide {
         exchange,
         generation: body.generation.0,

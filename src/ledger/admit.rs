@@ -184,8 +184,8 @@ impl Conversation {
         let list = question.admit.list;
         let of_older =
             |one: &Exchange| one.list == list && !self.lanes.current(one.lane, one.generation);
-        let past = self.exchanges.is_past(list) || self.exchanges.iter().any(of_older);
-        let left = question.declared && question.header.is_none() && past;
+        let past = || self.exchanges.is_past(list) || self.exchanges.iter().any(of_older);
+        let left = question.declared && question.header.is_none() && past();
         if left {
             found.weigh(words::stale_retry(), question.rules);
         }

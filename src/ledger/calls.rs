@@ -240,6 +240,12 @@ impl Proposal {
         u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
+    /// Whether any of its calls is open, or a write whose outcome is unknown.
+    #[must_use]
+    pub fn unsettled(&self) -> bool {
+        self.calls.iter().any(|call| call.state == CallState::Open || call.unknown_write())
+    }
+
     /// Whether any of its calls is open.
     #[must_use]
     pub fn open(&self) -> bool {

@@ -122,9 +122,7 @@ impl Conversation {
     /// outcome is unknown.
     #[must_use]
     pub fn idle(&self) -> bool {
-        let keeps = |call: &Call| call.state == CallState::Open || call.unknown_write();
-        !self.exchanges.iter().any(Exchange::under_way)
-            && !self.calls.iter().any(|proposal| proposal.calls.iter().any(keeps))
+        !self.exchanges.iter().any(Exchange::under_way) && self.calls.unsettled().next().is_none()
     }
 
     /// The registered calls, for reading.
@@ -186,7 +184,7 @@ impl Conversation {
     /// How many calls are open.
     #[must_use]
     pub fn open_calls(&self) -> i64 {
-        let open = self.calls.iter().flat_map(|proposal| &proposal.calls);
+        let open = self.calls.unsettled().flat_map(|proposal| &proposal.calls);
         open.filter(|call| call.state == CallState::Open).count().try_into().unwrap_or(i64::MAX)
     }
 
@@ -211,7 +209,7 @@ impl Conversation {
         let untouched = |one: &&Proposal| {
             theirs(one.exchange) && one.calls.iter().all(|call| call.state == CallState::Open)
         };
-        for proposal in self.calls.iter().filter(untouched) {
+        for proposal in self.calls.unsettled().filter(untouched) {
             let task = self.lanes.get_mut(proposal.lane).map(|lane| &mut lane.task);
             if let Some(task) = task.filter(|task| task.generation == proposal.generation) {
                 task.tool_calls = task.tool_calls.saturating_sub(proposal.most_calls());

@@ -78,7 +78,7 @@ impl Conversation {
     /// When the next deadline passes, of a call or of a task. (What falls due by itself besides are leases.)
     #[must_use]
     pub fn deadline(&self, rules: &Rules) -> Option<Millis> {
-        let calls = self.calls.iter().flat_map(|proposal| &proposal.calls);
+        let calls = self.calls.unsettled().flat_map(|proposal| &proposal.calls);
         let deadlines =
             calls.filter(|call| call.state == CallState::Open).filter_map(|call| call.deadline);
         let tasks = self.lanes.iter().filter_map(|lane| ends_at(&lane.task, rules));

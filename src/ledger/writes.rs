@@ -93,11 +93,12 @@ impl Register {
 
     /// The calls of that exchange are known not to have been run.
     pub(super) fn withdraw(&mut self, exchange: ExchangeId) {
-        for proposal in self.iter_mut().filter(|one| one.exchange == exchange) {
-            for call in proposal.calls.iter_mut().filter(|call| call.unknown_write()) {
+        self.change_unsettled(|proposal| {
+            let theirs = proposal.exchange == exchange;
+            for call in proposal.calls.iter_mut().filter(|call| theirs && call.unknown_write()) {
                 call.written = Some(Written::Withdrawn);
             }
-        }
+        });
     }
 
     /// The late result of a write was seen, though no model is told.
@@ -126,7 +127,7 @@ impl Conversation {
 
     /// Where the writes stand whose outcome is unknown.
     pub(super) fn unknown_writes(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.calls.iter().flat_map(|proposal| {
+        self.calls.unsettled().flat_map(|proposal| {
             let calls = proposal.calls.iter().enumerate();
             calls.filter(|(_, call)| call.unknown_write()).map(|(at, _)| (proposal.seq, at))
         })

@@ -16,7 +16,7 @@ use crate::ledger::event::{Admit, ExchangeId, Pair, Run};
 use crate::policy::Tool;
 use crate::store::ConversationKey;
 use crate::wire::content;
-use crate::wire::json::Field;
+use crate::wire::json::{Field, Text};
 use crate::wire::request::{ChatRequest, Message, Role, ToolCall};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -67,7 +67,7 @@ fn lane(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
     let leading = messages.iter().take_while(|message| message.role.instructs());
     let user = messages.iter().find(|message| message.role == Role::User);
     for message in leading.chain(user) {
-        running.json(message.raw);
+        running.json_knowing(message.raw, message.text);
     }
     running.digest()
 }
@@ -75,7 +75,7 @@ fn lane(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
 fn list(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
     let mut running = key.begin("list");
     for message in messages {
-        running.json(message.raw);
+        running.json_knowing(message.raw, message.text);
     }
     running.digest()
 }
@@ -91,7 +91,8 @@ impl Reader<'_> {
         let tool = text(&call.name);
         let declared = self.settings.policy.tools.each.get(tool.as_ref());
         let raw = message.content.map_or("null", |content| content.raw);
-        let content = Content::read(self.key, raw, &self.settings.closings, declared);
+        let known = message.text.map(|(_, text)| text);
+        let content = Content::read(self.key, raw, known, &self.settings.closings, declared);
         Pair {
             id: text(&call.id).into(),
             arguments: self.key.arguments(&text(&call.arguments)),
@@ -125,16 +126,24 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Of a raw JSON value. `closings` are the texts that count as notices, `tool` is the call's.
+    /// Of a raw JSON value; `known` is the string that it was read as, if it is one and was read. `closings` are the texts that count as notices, `tool` is the call's.
     pub(crate) fn read(
         key: &DigestKey,
         raw: &str,
+        known: Option<Text<'_>>,
         closings: &HashSet<String>,
         tool: Option<&Tool>,
     ) -> Self {
-        let text = content::text(raw);
+        let echoes_any = tool.is_some_and(|tool| !tool.echo.is_empty());
+        let longest = closings.iter().map(String::len).max().unwrap_or(0);
+        let text =
+            (echoes_any || content::may_be_as_short_as(raw, longest)).then(|| content::text(raw));
+        let text = text.flatten();
         Content {
-            result: key.json("result", raw),
+            result: match known {
+                Some(text) => key.text("result", &text),
+                None => key.json("result", raw),
+            },
             closing: text.as_deref().is_some_and(|text| closings.contains(text)),
             echoes: match (&text, tool) {
                 (Some(text), Some(tool)) => echoes(key, text, &tool.echo),
@@ -187,7 +196,7 @@ mod tests {
     fn content(raw: &str) -> Content {
         let closings = HashSet::from(["cancelled".to_owned()]);
         let tool = Tool { echo: vec!["order_id".to_owned()], ..Tool::default() };
-        Content::read(&key(), raw, &closings, Some(&tool))
+        Content::read(&key(), raw, None, &closings, Some(&tool))
     }
 
     #[test]

@@ -11,26 +11,49 @@
 
 use super::json::{BodyFault, Kind, Piece, Text, escape_at, pieces};
 use super::scan::{Observer, Scanner};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
-/// Feeds `value`, a valid JSON value, to `sink` in canonical form. Never feeds a 0 byte.
-///
-/// What is not valid JSON is fed as it stands, behind a byte that no JSON begins with.
-pub fn feed(value: &str, sink: &mut impl FnMut(&[u8])) {
-    let mut out = Out { sink, small: [0; SMALL], filled: 0 };
-    match Objects::of(value) {
-        Some(objects) => objects.feed(&mut out),
-        None => out.invalid(value),
+/// Feeds `value` to `sink` in canonical form; feeds nothing, and gives `false`, when it is not one valid JSON
+/// value. Never feeds a 0 byte. `known` is a string that was read from it before, and its offset.
+pub fn feed_valid<'a>(
+    value: &'a str,
+    known: Option<(usize, Text<'a>)>,
+    sink: &mut impl FnMut(&[u8]),
+) -> bool {
+    let mut out = Out { sink };
+    if value.starts_with('"') {
+        return text_alone(value).map(|text| out.string(&text)).is_some();
     }
-    out.flush();
+    Objects::of(value, known).map(|objects| objects.feed(&mut out)).is_some()
+}
+
+/// Feeds a string that was read before: as [`feed_valid`] feeds what it was read from.
+pub fn feed_text(text: &Text<'_>, sink: &mut impl FnMut(&[u8])) {
+    Out { sink }.string(text);
+}
+
+/// Feeds what is not valid JSON as it stands, behind a byte that no JSON begins with.
+pub fn feed_invalid(value: &str, sink: &mut impl FnMut(&[u8])) {
+    Out { sink }.invalid(value);
+}
+
+/// The string that a text is, and nothing else.
+fn text_alone(value: &str) -> Option<Text<'_>> {
+    let mut scanner = Scanner::new(value, usize::MAX);
+    let text = scanner.text().ok()?;
+    scanner.end().ok().map(|()| text)
 }
 
 /// Where the objects of a value stand, in the order of the text; empty ones are left out.
 struct Objects<'a> {
     text: &'a str,
-    objects: Vec<Object>,
+    objects: SmallVec<[Object; 4]>,
     /// Offsets of keys. Those of one object are together, and sorted.
-    keys: Vec<u32>,
+    keys: SmallVec<[u32; 16]>,
+    /// Long strings, in the order of the text: they are looked at once.
+    strings: SmallVec<[(u32, Text<'a>); 2]>,
 }
 
 #[derive(Clone, Copy)]
@@ -43,11 +66,16 @@ struct Object {
 
 impl<'a> Objects<'a> {
     /// `None` when the text is not one JSON value (or is longer than any body may be).
-    fn of(text: &'a str) -> Option<Self> {
+    fn of(text: &'a str, known: Option<(usize, Text<'a>)>) -> Option<Self> {
         u32::try_from(text.len()).ok()?;
         let mut scanner = Scanner::new(text, usize::MAX);
-        let objects = Objects { text, objects: Vec::new(), keys: Vec::new() };
-        let mut survey = Survey { objects, open: Vec::new(), pending: Vec::new() };
+        let objects = Objects {
+            text,
+            objects: SmallVec::new(),
+            keys: SmallVec::new(),
+            strings: SmallVec::new(),
+        };
+        let mut survey = Survey { objects, open: SmallVec::new(), pending: SmallVec::new(), known };
         scanner.walk(&mut survey).ok()?;
         scanner.end().ok()?;
         Some(survey.objects)
@@ -59,8 +87,15 @@ impl<'a> Objects<'a> {
         self.objects.get(found).copied()
     }
 
+    /// The long string that begins at an offset, and where it ends.
+    fn string(&self, at: usize) -> Option<(Text<'a>, usize)> {
+        let found = self.strings.binary_search_by_key(&at, |(at, _)| *at as usize).ok()?;
+        let (_, text) = self.strings.get(found)?;
+        Some((*text, at + text.quoted_length()))
+    }
+
     fn feed(&self, out: &mut Out<'_, impl FnMut(&[u8])>) {
-        let mut open = Vec::new();
+        let mut open = Levels::new();
         let mut at = 0;
         // The text is known to be valid, so each step finds what it expects; an error ends the walk.
         while let Ok(next) = self.value(at, &mut open, out) {
@@ -76,14 +111,20 @@ impl<'a> Objects<'a> {
     fn value(
         &self,
         at: usize,
-        open: &mut Vec<Open>,
+        open: &mut Levels,
         out: &mut Out<'_, impl FnMut(&[u8])>,
     ) -> Result<usize, BodyFault> {
         let mut at = at;
         loop {
             let mut scanner = Scanner::from(self.text, at);
             match scanner.kind()? {
-                Kind::String => out.string(&scanner.text()?),
+                Kind::String => {
+                    if let Some((text, end)) = self.string(scanner.offset()) {
+                        out.string(&text);
+                        return Ok(end);
+                    }
+                    out.string(&scanner.text()?);
+                }
                 Kind::Number => out.number(scanner.number()?),
                 Kind::Null | Kind::Bool => out.put(scanner.skip()?.raw.as_bytes()),
                 Kind::Array => {
@@ -115,7 +156,7 @@ impl<'a> Objects<'a> {
     fn after(
         &self,
         mut at: usize,
-        open: &mut Vec<Open>,
+        open: &mut Levels,
         out: &mut Out<'_, impl FnMut(&[u8])>,
     ) -> Option<usize> {
         loop {
@@ -154,7 +195,9 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// A container that is being fed.
+/// The containers that are being fed, innermost last.
+type Levels = SmallVec<[Open; 4]>;
+
 enum Open {
     Array,
     Object {
@@ -164,13 +207,18 @@ enum Open {
     },
 }
 
+/// A string is long from here on: then noting it costs less than looking at it again.
+const LONG: usize = 64;
+
 /// The first pass.
 struct Survey<'a> {
     objects: Objects<'a>,
     /// For each open object: where it begins, its entry once it has a key, its first pending key.
-    open: Vec<(usize, Option<usize>, usize)>,
-    /// Keys of the open objects.
-    pending: Vec<u32>,
+    open: SmallVec<[(usize, Option<usize>, usize); 4]>,
+    /// Keys of the open objects, each with its offset.
+    pending: SmallVec<[(u32, Text<'a>); 8]>,
+    /// A string that was read before.
+    known: Option<(usize, Text<'a>)>,
 }
 
 // Every offset fits: the text was measured first.
@@ -180,37 +228,54 @@ impl<'a> Observer<'a> for Survey<'a> {
         self.open.push((at, None, self.pending.len()));
     }
 
-    fn key(&mut self, _: Text<'a>, at: usize) -> Result<(), BodyFault> {
+    fn known(&self, at: usize) -> Option<Text<'a>> {
+        self.known.filter(|(known, _)| *known == at).map(|(_, text)| text)
+    }
+
+    fn string(&mut self, text: Text<'a>, at: usize) {
+        if text.raw().len() >= LONG {
+            self.objects.strings.push((at as u32, text));
+        }
+    }
+
+    fn key(&mut self, key: Text<'a>, at: usize) -> Result<(), BodyFault> {
         if let Some((begin, entry, _)) = self.open.last_mut() {
             if entry.is_none() {
                 *entry = Some(self.objects.objects.len());
                 let at = *begin as u32;
                 self.objects.objects.push(Object { at, end: 0, first_key: 0, key_count: 0 });
             }
-            self.pending.push(at as u32);
+            self.pending.push((at as u32, key));
         }
         Ok(())
     }
 
     fn end_object(&mut self, end: usize) {
         let Some((_, Some(entry), first)) = self.open.pop() else { return };
-        let Objects { text, objects, keys } = &mut self.objects;
+        let Objects { objects, keys, .. } = &mut self.objects;
         let own = &mut self.pending[first..];
         // Stable: where a key stands twice, the order of the two values is part of the value.
-        own.sort_by(|&a, &b| units_at(text, a).cmp(units_at(text, b)));
+        own.sort_by(|(_, one), (_, other)| order(one, other));
         if let Some(object) = objects.get_mut(entry) {
             object.end = end as u32;
             object.first_key = keys.len() as u32;
             object.key_count = own.len() as u32;
         }
-        keys.extend_from_slice(own);
+        keys.extend(own.iter().map(|(at, _)| *at));
         self.pending.truncate(first);
     }
 }
 
-/// The UTF-16 code units of the key at an offset: what RFC 8785 sorts by.
-fn units_at(text: &str, at: u32) -> impl Iterator<Item = u16> {
-    let key = Scanner::from(text, at as usize).text().map_or("", |key| key.raw());
+/// The order of two keys by RFC 8785, which is that of their UTF-16 code units.
+fn order(one: &Text<'_>, other: &Text<'_>) -> Ordering {
+    let plain = |key: &Text<'_>| !key.is_escaped() && key.raw().is_ascii();
+    if plain(one) && plain(other) {
+        return one.raw().cmp(other.raw());
+    }
+    units(one.raw()).cmp(units(other.raw()))
+}
+
+fn units(key: &str) -> impl Iterator<Item = u16> {
     pieces(key).flat_map(|piece| {
         let (plain, own) = match piece {
             Piece::Plain(plain) => (plain, [None, None]),
@@ -225,42 +290,23 @@ fn units_at(text: &str, at: u32) -> impl Iterator<Item = u16> {
     })
 }
 
-const SMALL: usize = 256;
-
-/// Gathers small pieces, so that the sink is called a few times and not once a token.
+/// Writes to the sink.
 struct Out<'s, S> {
     sink: &'s mut S,
-    small: [u8; SMALL],
-    filled: usize,
 }
 
 impl<S: FnMut(&[u8])> Out<'_, S> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        if bytes.len() > SMALL - self.filled {
-            self.flush();
-        }
-        if bytes.len() > SMALL {
-            (self.sink)(bytes);
-        } else {
-            self.small[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
-            self.filled += bytes.len();
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.filled > 0 {
-            (self.sink)(&self.small[..self.filled]);
-            self.filled = 0;
-        }
+        (self.sink)(bytes);
     }
 
     /// A string in RFC 8785's form: only what must be escaped is, in its shortest way.
     fn string(&mut self, text: &Text<'_>) {
         self.put(b"\"");
-        if text.is_escaped() {
-            self.escaped(text.raw());
-        } else {
-            self.put(text.raw().as_bytes());
+        match text.canonical() {
+            Some(raw) => self.put(raw.as_bytes()),
+            None => self.escaped(text.raw()),
         }
         self.put(b"\"");
     }
@@ -352,7 +398,10 @@ mod tests {
 
     fn canonical(text: &str) -> String {
         let mut out = Vec::new();
-        feed(text, &mut |bytes| out.extend_from_slice(bytes));
+        let mut sink = |bytes: &[u8]| out.extend_from_slice(bytes);
+        if !feed_valid(text, None, &mut sink) {
+            feed_invalid(text, &mut sink);
+        }
         assert!(!out.contains(&0));
         String::from_utf8(out).unwrap()
     }
@@ -420,8 +469,22 @@ mod tests {
     fn long_texts_go_through_in_one_piece() {
         let text = format!("\"{}\"", "x".repeat(100_000));
         let mut longest = 0;
-        feed(&text, &mut |bytes| longest = longest.max(bytes.len()));
+        assert!(feed_valid(&text, None, &mut |bytes| longest = longest.max(bytes.len())));
         assert_eq!(longest, 100_000);
+    }
+
+    #[test]
+    fn a_string_that_was_read_before_makes_no_difference() {
+        let long = "x\\u0041\\n".repeat(30);
+        for text in ["", "a", r"\u0041\/", r"\n", long.as_str()] {
+            let value = format!(r#"{{"b": "{text}" ,"a":["{text}",{{"d":1,"c":"{text}"}}]}}"#);
+            let known = Scanner::from(&value, 6).text().unwrap();
+            let (mut out, mut alone) = (Vec::new(), Vec::new());
+            assert!(feed_valid(&value, Some((6, known)), &mut |bytes| out.extend_from_slice(bytes)));
+            assert_eq!(String::from_utf8(out).unwrap(), canonical(&value));
+            feed_text(&known, &mut |bytes| alone.extend_from_slice(bytes));
+            assert_eq!(String::from_utf8(alone).unwrap(), canonical(&format!("\"{text}\"")));
+        }
     }
 
     #[test]

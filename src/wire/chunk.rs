@@ -2,10 +2,15 @@
 //!
 //! This is read once per token, so the usual chunk (one choice, at most one fragment) allocates nothing.
 
+mod stencil;
+
+pub use stencil::Stencil;
+
 use super::call::{self, ToolCall};
 use super::json::{BodyFault, Field, Kind, utf8};
 use super::scan::Scanner;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// One stream chunk: only what is judged.
 #[derive(Debug, Default)]
@@ -35,6 +40,8 @@ pub struct ChunkChoice<'a> {
     pub function_call: Option<Fragment<'a>>,
     /// Whether calls stand in `message`, where only a whole completion has them.
     pub misplaced: bool,
+    /// Where the text of `delta` stands in the payload, between its quotes.
+    text: Option<Range<usize>>,
 }
 
 /// One entry of `delta.tool_calls`.
@@ -108,6 +115,11 @@ fn delta<'a>(value: &mut Scanner<'a>, choice: &mut ChunkChoice<'a>) -> Result<()
             })?,
             "function_call" => {
                 choice.function_call = call::legacy(value)?.map(|call| Fragment::new(call, None));
+            }
+            "content" | "reasoning_content" | "reasoning" if value.kind()? == Kind::String => {
+                let length = value.text()?.raw().len();
+                let end = value.offset() - 1;
+                choice.text = Some(end - length..end);
             }
             _ => drop(value.skip()?),
         }

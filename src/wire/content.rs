@@ -17,6 +17,16 @@ pub fn text(raw: &str) -> Option<Cow<'_, str>> {
     }
 }
 
+/// Whether the text of a raw `content` value may be so short, in bytes. Most results are a long string, which
+/// need not be decoded to see that it is none of a few short texts.
+#[must_use]
+pub fn may_be_as_short_as(raw: &str, length: usize) -> bool {
+    // The longest way to spell a byte: an escape of a character of one byte.
+    const SPELLED: usize = r"\u0041".len();
+    let (raw, quotes) = (raw.trim_end(), 2);
+    !raw.starts_with('"') || raw.len() <= length.saturating_mul(SPELLED).saturating_add(quotes)
+}
+
 fn parts<'a>(value: &mut Scanner<'a>) -> Result<Cow<'a, str>, BodyFault> {
     let mut joined = Cow::Borrowed("");
     value.array(|value, _| {
@@ -146,6 +156,16 @@ mod tests {
         ];
         for (raw, wanted) in table {
             assert_eq!(text(raw).as_deref(), wanted, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_long_string_is_no_short_text_however_it_is_spelled() {
+        assert!(may_be_as_short_as(r#""\u0041\u0042""#, 2));
+        assert!(!may_be_as_short_as(r#""\u0041\u0042C""#, 2));
+        assert!(may_be_as_short_as(r#""ab""#, 2) && may_be_as_short_as(r#""""#, 0));
+        for other in [r#"[{"text":"a long text"}]"#, r#" "a long text""#, "null"] {
+            assert!(may_be_as_short_as(other, 1), "{other}");
         }
     }
 

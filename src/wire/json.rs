@@ -44,12 +44,34 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     raw: &'a str,
-    escaped: bool,
+    escapes: Escapes,
+}
+
+/// Which escapes stand in a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Escapes {
+    /// None: the raw text is the string.
+    #[default]
+    None,
+    /// Of two characters only and no `\/`: the raw text is how RFC 8785 writes the string.
+    Short,
+    /// Others, which may be spelled in another way as well.
+    Any,
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(raw: &'a str, escaped: bool) -> Self {
-        Text { raw, escaped }
+    pub(super) fn new(raw: &'a str, escapes: Escapes) -> Self {
+        Text { raw, escapes }
+    }
+
+    /// Its length with both quotes.
+    pub(super) fn quoted_length(&self) -> usize {
+        self.raw.len() + 2
+    }
+
+    /// The raw text, when that is also the string's form in RFC 8785.
+    pub(super) fn canonical(&self) -> Option<&'a str> {
+        (self.escapes != Escapes::Any).then_some(self.raw)
     }
 
     /// The bytes between the quotes, undecoded.
@@ -61,7 +83,7 @@ impl<'a> Text<'a> {
     /// Whether an escape stands in it, so that its raw text is not the string itself.
     #[must_use]
     pub fn is_escaped(&self) -> bool {
-        self.escaped
+        self.escapes != Escapes::None
     }
 
     /// Whether it is `""`.
@@ -75,19 +97,23 @@ impl<'a> Text<'a> {
     #[must_use]
     #[inline]
     pub fn decode(&self) -> Cow<'a, str> {
-        if self.escaped { Cow::Owned(unescaped(self.raw)) } else { Cow::Borrowed(self.raw) }
+        if self.is_escaped() { Cow::Owned(unescaped(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
     /// Whether it stands for `other`. Allocates only when it is escaped.
     #[must_use]
     pub fn is(&self, other: &str) -> bool {
-        if self.escaped { self.decode() == other } else { self.raw == other }
+        if self.is_escaped() { self.decode() == other } else { self.raw == other }
     }
 }
 
 fn unescaped(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
-    for piece in pieces(raw) {
+    let mut at = 0;
+    while let Some(escape) = next_escape(raw, at) {
+        out.push_str(raw.get(at..escape).unwrap_or_default());
+        let (piece, length) = escape_at(raw, escape);
+        at = escape + length;
         match piece {
             Piece::Plain(text) => out.push_str(text),
             Piece::Char(character) => out.push(character),
@@ -97,7 +123,20 @@ fn unescaped(raw: &str) -> String {
             }
         }
     }
+    out.push_str(raw.get(at..).unwrap_or_default());
     out
+}
+
+/// Where the next backslash stands. Escapes come close together where there are any, so the next few bytes are
+/// looked at before a search is begun.
+#[inline]
+fn next_escape(raw: &str, at: usize) -> Option<usize> {
+    const NEAR: usize = 16;
+    let rest = raw.as_bytes().get(at..)?;
+    let (near, far) = rest.split_at(rest.len().min(NEAR));
+    let found = near.iter().position(|&byte| byte == b'\\');
+    let found = found.or_else(|| memchr::memchr(b'\\', far).map(|found| NEAR + found));
+    found.map(|found| at + found)
 }
 
 /// A part of a JSON string: plain text, or what one escape stands for.
@@ -293,6 +332,14 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, BodyFault> {
 mod tests {
     use super::*;
 
+    fn plain(raw: &str) -> Text<'_> {
+        Text::new(raw, Escapes::None)
+    }
+
+    fn spelled(raw: &str) -> Text<'_> {
+        Text::new(raw, if raw.contains('\\') { Escapes::Any } else { Escapes::None })
+    }
+
     #[test]
     fn escapes_decode() {
         let table = [
@@ -310,7 +357,7 @@ mod tests {
             (r"\ud83d\ud83d\ude00", r"\ud83d😀"),
         ];
         for (raw, decoded) in table {
-            let text = Text::new(raw, raw.contains('\\'));
+            let text = spelled(raw);
             assert_eq!(text.decode(), decoded, "{raw}");
             assert!(text.is(decoded));
             assert!(!text.is("something else"));
@@ -319,13 +366,12 @@ mod tests {
 
     #[test]
     fn plain_texts_decode_without_a_copy() {
-        assert!(matches!(Text::new("abc", false).decode(), Cow::Borrowed("abc")));
+        assert!(matches!(plain("abc").decode(), Cow::Borrowed("abc")));
     }
 
     #[test]
     fn texts_compare_by_what_they_stand_for() {
-        let plain = Text::new("call_A", false);
-        let spelled = Text::new(r"call_\u0041", true);
+        let (plain, spelled) = (plain("call_A"), spelled(r"call_\u0041"));
         assert!(plain.is("call_A") && spelled.is("call_A"));
         assert!(!plain.is("call_a") && !spelled.is("call_a"));
     }

@@ -68,6 +68,8 @@ pub struct Message<'a> {
     pub name: Field<'a>,
     /// The raw `content` value, and its offset in the body.
     pub content: Option<Span<'a>>,
+    /// The content, when it is a string, and its offset in `raw`: for who digests it, and need not read it again.
+    pub text: Option<(usize, Text<'a>)>,
     /// Whether a legacy `function_call` object stands here.
     pub function_call: bool,
     /// Offset of its `tools`, when there are any.
@@ -207,7 +209,15 @@ fn message<'a>(value: &mut Scanner<'a>) -> Result<Message<'a>, BodyFault> {
     value.object(|value, key| {
         match key {
             "role" => message.role = Role::of(value.field()?),
-            "content" => message.content = Some(value.skip()?),
+            "content" => {
+                let at = value.mark();
+                message.content = Some(if value.kind()? == Kind::String {
+                    message.text = Some((at - from, value.text()?));
+                    Span { at, raw: value.since(at) }
+                } else {
+                    value.skip()?
+                });
+            }
             "tool_calls" => message.tool_calls = call::list(value)?,
             "tool_call_id" => message.tool_call_id = value.field()?,
             "name" => message.name = value.field()?,

@@ -7,9 +7,10 @@
 //! An object that is judged is read by [`Scanner::object`], which refuses a key that stands twice: of
 //! two such members one parser takes the first and another the last.
 
+mod string;
 mod walk;
 
-use super::json::{BodyFault, Field, Flaw, Kind, Text};
+use super::json::{BodyFault, Escapes, Field, Flaw, Kind, Text};
 use super::keys::Keys;
 pub use walk::Observer;
 
@@ -90,19 +91,16 @@ impl<'a> Scanner<'a> {
         self.space();
         self.expect(b'"', "a string was expected")?;
         let start = self.at;
-        let mut escaped = false;
+        let mut escapes = Escapes::None;
         loop {
-            self.at += plain_length(&self.text.as_bytes()[self.at..]);
+            self.at += string::plain_length(self.text.as_bytes(), self.at, &mut escapes);
             match self.peek() {
                 Some(b'"') => {
                     let raw = &self.text[start..self.at];
                     self.at += 1;
-                    return Ok(Text::new(raw, escaped));
+                    return Ok(Text::new(raw, escapes));
                 }
-                Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
-                }
+                Some(b'\\') => escapes = escapes.max(self.escape()?),
                 Some(_) => return Err(self.wrong("a control character in a string")),
                 None => return Err(self.wrong("ends inside a string")),
             }
@@ -326,16 +324,18 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn escape(&mut self) -> Result<(), BodyFault> {
+    #[inline]
+    fn escape(&mut self) -> Result<Escapes, BodyFault> {
         let rest = &self.text.as_bytes()[self.at..];
-        let length = match rest.get(1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u') if hex4(rest) => 6,
+        let (length, escape) = match rest.get(1) {
+            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => (2, Escapes::Short),
+            Some(b'/') => (2, Escapes::Any),
+            Some(b'u') if hex4(rest) => (6, Escapes::Any),
             Some(_) => return Err(self.wrong("a bad escape in a string")),
             None => return Err(self.wrong("ends inside a string")),
         };
         self.at += length;
-        Ok(())
+        Ok(escape)
     }
 
     #[cold]
@@ -352,52 +352,6 @@ pub fn repeated_key(at: usize) -> BodyFault {
 
 fn hex4(rest: &[u8]) -> bool {
     rest.get(2..6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-}
-
-/// Ends a plain stretch of a string: the quote, a backslash, or a control character.
-#[inline]
-fn is_special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < 0x20
-}
-
-/// How many bytes come before the first special one.
-///
-/// Keys and most values end within a few words, so those are tested first. Long text is then tested in
-/// blocks without a branch a byte, which the compiler turns into vector code.
-#[inline]
-fn plain_length(bytes: &[u8]) -> usize {
-    const WORDS_FIRST: usize = 4;
-    const BLOCK: usize = 64;
-    let mut at = 0;
-    let mut words = 0;
-    while let Some(word) = bytes[at..].first_chunk() {
-        let specials = special_bits(u64::from_le_bytes(*word));
-        if specials != 0 {
-            return at + (specials.trailing_zeros() / 8) as usize;
-        }
-        at += size_of::<u64>();
-        words += 1;
-        if words == WORDS_FIRST {
-            let plain = |block: &&[u8; BLOCK]| {
-                !block.iter().fold(false, |any, &byte| any | is_special(byte))
-            };
-            at += BLOCK * bytes[at..].as_chunks().0.iter().take_while(plain).count();
-        }
-    }
-    let rest = &bytes[at..];
-    at + rest.iter().position(|&byte| is_special(byte)).unwrap_or(rest.len())
-}
-
-/// Eight bytes tested at once, the first in the lowest place: the lowest bit set stands in the first
-/// special byte. (Higher ones may be wrong: a subtraction borrows from the bytes above.)
-#[inline]
-fn special_bits(word: u64) -> u64 {
-    const ONES: u64 = u64::MAX / 0xff;
-    // The top bit of a byte that is below `bound`.
-    let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word;
-    let quote = below(word ^ (ONES * b'"' as u64), 1);
-    let backslash = below(word ^ (ONES * b'\\' as u64), 1);
-    (quote | backslash | below(word, 0x20)) & (ONES << 7)
 }
 
 #[cfg(test)]
@@ -504,17 +458,6 @@ mod tests {
         assert!(whole("[[],[],[{}],{},[[]]]", 3).is_ok());
         assert!(whole(&nested(200_000), usize::MAX).is_ok());
         assert_eq!(whole(&"[".repeat(1_000_000), 100).unwrap_err().flaw, Flaw::TooDeep);
-    }
-
-    #[test]
-    fn a_long_string_ends_at_its_first_special_byte_wherever_that_is() {
-        for length in 0..300 {
-            let plain = "x".repeat(length);
-            assert_eq!(plain_length(plain.as_bytes()), length);
-            for special in ["\"", "\\", "\u{1f}"] {
-                assert_eq!(plain_length(format!("{plain}{special}{plain}").as_bytes()), length);
-            }
-        }
     }
 
     #[test]

@@ -29,7 +29,6 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
         command
             .args(["serve", "--upstream", upstream, "--listen", &listen, "--admin-listen", &admin])
-            .args(["--store", "memory:"])
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -38,6 +37,9 @@ impl Program {
             if name.to_string_lossy().starts_with("TIGERTALLY_") {
                 command.env_remove(name);
             }
+        }
+        if !env.iter().any(|(name, _)| name.starts_with("TIGERTALLY_STORE__")) {
+            command.args(["--store", "memory:"]);
         }
         let child = command.envs(env.iter().copied()).spawn().unwrap();
         let (url, admin) = (format!("http://{listen}"), format!("http://{admin}"));

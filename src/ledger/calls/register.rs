@@ -7,6 +7,7 @@ use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 /// All proposals of a conversation that are still remembered, newest last, found by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,11 +15,31 @@ pub struct Register {
     next: u64,
     proposals: VecDeque<Proposal>,
     by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
+    unsettled: Unsettled,
     calls: usize,
     /// Whether a model's proposal was ever registered here (adopted runs do not count).
     pub used: bool,
     /// No write that is forgotten had this ordinal or a higher one.
     pub(in super::super) ordinals: u32,
+}
+
+/// The proposals that time or a newer task may still change, by number: those with an open call or an unknown
+/// write, and perhaps some that had one. A settled one never becomes unsettled, so most events look at these
+/// few, however old the conversation is. It follows from the rest: it is not written, and counts for nothing
+/// in a comparison.
+#[derive(Clone, Debug, Default)]
+struct Unsettled(SmallVec<[u64; 4]>);
+
+impl PartialEq for Unsettled {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Unsettled {}
+
+impl Hash for Unsettled {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// Where a proposal comes from.
@@ -94,6 +115,7 @@ impl Register {
         let Origin { exchange, lane, generation, forced } = origin;
         let proposal =
             Proposal { seq, exchange, lane, generation, forced, delivered: false, calls };
+        self.forget_settled();
         self.index(&proposal);
         self.proposals.push_back(proposal);
         seq
@@ -102,12 +124,39 @@ impl Register {
     /// From here on its calls are counted, and found by their ids.
     fn index(&mut self, proposal: &Proposal) {
         self.calls += proposal.calls.len();
+        if proposal.unsettled() {
+            self.unsettled.0.push(proposal.seq);
+        }
         for call in &proposal.calls {
             let seqs = self.by_id.entry(call.id.clone()).or_default();
             if seqs.last() != Some(&proposal.seq) {
                 seqs.push(proposal.seq);
             }
         }
+    }
+
+    fn forget_settled(&mut self) {
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        unsettled.0.retain(|seq| self.get(*seq).is_some_and(Proposal::unsettled));
+        self.unsettled = unsettled;
+    }
+
+    /// Every proposal with an open call or an unknown write, oldest first.
+    pub fn unsettled(&self) -> impl Iterator<Item = &Proposal> {
+        let all = self.unsettled.0.iter().filter_map(|seq| self.get(*seq));
+        all.filter(|one| one.unsettled())
+    }
+
+    /// Changes every proposal with an open call or an unknown write, oldest first.
+    pub fn change_unsettled(&mut self, mut change: impl FnMut(&mut Proposal)) {
+        let unsettled = std::mem::take(&mut self.unsettled);
+        for seq in &unsettled.0 {
+            if let Some(proposal) = self.get_mut(*seq).filter(|one| one.unsettled()) {
+                change(proposal);
+            }
+        }
+        self.unsettled = unsettled;
+        self.forget_settled();
     }
 
     /// Proposals that hold all ids of `pairs` in one choice, newest first.
@@ -134,7 +183,7 @@ impl Register {
     /// Whether calls that this exchange proposed are still open.
     #[must_use]
     pub fn awaits(&self, exchange: ExchangeId) -> bool {
-        self.proposals.iter().rev().any(|one| one.exchange == exchange && one.open())
+        self.unsettled().any(|one| one.exchange == exchange && one.open())
     }
 
     /// The proposal of that number.
@@ -168,7 +217,7 @@ impl Register {
         which: impl Fn(&Proposal, &Call) -> bool,
         mut ended: impl FnMut(&Call),
     ) {
-        for proposal in &mut self.proposals {
+        self.change_unsettled(|proposal| {
             for at in 0..proposal.calls.len() {
                 let call = &proposal.calls[at];
                 if call.state == CallState::Open && which(proposal, call) {
@@ -178,7 +227,7 @@ impl Register {
                     ended(call);
                 }
             }
-        }
+        });
     }
 
     /// Forgets the oldest proposals beyond `kept` calls. Open ones, unknown writes and those

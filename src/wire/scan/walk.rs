@@ -7,6 +7,19 @@ use smallvec::SmallVec;
 
 /// What a walk over a value is told. Each has a default that does nothing.
 pub trait Observer<'a> {
+    /// The string that begins at an offset, where it was read before and need not be again.
+    #[inline]
+    fn known(&self, at: usize) -> Option<Text<'a>> {
+        let _ = at;
+        None
+    }
+
+    /// A string that is a value, at an offset.
+    #[inline]
+    fn string(&mut self, text: Text<'a>, at: usize) {
+        let _ = (text, at);
+    }
+
     /// An object begins, at an offset.
     fn object(&mut self, at: usize) {
         let _ = at;
@@ -45,7 +58,18 @@ impl<'a> Scanner<'a> {
             let entered = match self.kind()? {
                 Kind::Object => self.begin(true, observer, &mut open)?,
                 Kind::Array => self.begin(false, observer, &mut open)?,
-                Kind::String => self.text().map(|_| false)?,
+                Kind::String => {
+                    let at = self.at;
+                    let text = match observer.known(at) {
+                        Some(text) => {
+                            self.at += text.quoted_length();
+                            text
+                        }
+                        None => self.text()?,
+                    };
+                    observer.string(text, at);
+                    false
+                }
                 Kind::Number => self.number().map(|_| false)?,
                 Kind::Null => self.literal("null").map(|()| false)?,
                 Kind::Bool if self.peek() == Some(b't') => self.literal("true").map(|()| false)?,
