@@ -35,15 +35,20 @@ pub(super) fn man(directory: Option<&Path>) -> ExitCode {
     }
 }
 
+/// Without `help`, which has no page.
+fn command() -> clap::Command {
+    CommandLine::command().disable_help_subcommand(true)
+}
+
 fn page() -> io::Result<String> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(CommandLine::command()).render(&mut page)?;
+    clap_mangen::Man::new(command()).render(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 fn write_all(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(CommandLine::command(), directory)
+    clap_mangen::generate_to(command(), directory)
 }
 
 #[cfg(test)]
