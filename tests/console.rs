@@ -186,6 +186,34 @@ async fn pages_follow_one_another_and_a_code_filters_them() {
     guard.shutdown().await;
 }
 
+/// A page reads the list, and then listens: what happens between the two is told all the same.
+#[tokio::test]
+async fn what_changed_after_the_list_was_read_is_told_at_once() {
+    let upstream = Upstream::start().await;
+    let guard = guard(policy(&upstream)).await;
+    let before = read(&guard, "/admin/v1/conversations").await;
+    upstream.will(json(&answer()));
+    assert_eq!(talk(&guard, &client(), "chat", &ask(false)).await, 200);
+    let told = until(&guard, "/admin/v1/conversations", |told| {
+        told["rows"][0]["ended"] == "completed" && told["rows"][0]["under_way"] == 0
+    })
+    .await;
+    let handle = told["rows"][0]["handle"].as_str().unwrap();
+    for (after, is_news) in [
+        (before["changes"].as_u64(), true),
+        (told["changes"].as_u64(), false),
+        (None, false),
+        // The number of an earlier start.
+        (Some(u64::MAX), true),
+    ] {
+        let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
+        let mut listener = get(&guard, &format!("/admin/v1/events{query}"), &[]).await.into_body();
+        let first = String::from_utf8(next(&mut listener).await.unwrap().to_vec()).unwrap();
+        assert_eq!(first.contains(handle), is_news, "{after:?}: {first}");
+    }
+    guard.shutdown().await;
+}
+
 #[tokio::test]
 async fn listeners_are_told_of_changes_are_bounded_and_end_with_the_proxy() {
     let upstream = Upstream::start().await;

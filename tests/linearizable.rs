@@ -201,6 +201,62 @@ fn what_was_not_answered_happened_or_did_not() {
     assert!(!is_legal(&[opened, dead, back, read]));
 }
 
+/// An outage leaves hundreds of questions without an answer. Which of them took effect is found in a few
+/// states, and where none explains what is seen after it, that is decided too.
+#[test]
+fn what_was_not_answered_is_not_tried_in_every_order() {
+    let mut ops = vec![op(0, 5, open(1), proposed("a"))];
+    for n in 0..20 {
+        let again = [start(1, "a"), goes_on(1, "a", "x", n % 2 == 0), decide(1, "a", "y"), open(1)];
+        let on = [open(2 + n), to(2 + n)];
+        let asked = again.into_iter().chain(on).chain([decide(1, "a", "x")]);
+        ops.extend(asked.map(|action| op(10 + n, 0, action, Outcome::Lost)));
+    }
+    let after = |told: &[(Action, Outcome)]| {
+        let mut ops = ops.clone();
+        let told = told.iter().enumerate();
+        ops.extend(told.map(|(n, (action, outcome))| {
+            let asked = 1000 + 10 * n as u64;
+            op(asked, asked + 5, action.clone(), outcome.clone())
+        }));
+        explain(&ops, Rules::default())
+    };
+    let eighth = (start(1, "a"), Outcome::Started(8));
+    let accepted = (Action::Read, record(1, &[("a", 1, "accepted")]));
+    let moved_on = (to(21), moved(21, &[]));
+    let found = after(&[eighth.clone(), accepted.clone(), moved_on.clone()]);
+    assert!(found.as_ref().is_ok_and(|states| *states < 5_000), "{found:?}");
+    // There were 20 attempts, a finished call does not open again, and nobody asked for that generation.
+    let (most, open) = ((start(1, "a"), Outcome::Started(22)), record(1, &[("a", 1, "open")]));
+    for wrong in [
+        vec![most],
+        vec![accepted, (Action::Read, open)],
+        vec![eighth, (Action::Read, record(22, &[("a", 1, "superseded")]))],
+        vec![moved_on, (to(20), moved(20, &[]))],
+    ] {
+        let why = after(&wrong).unwrap_err();
+        assert!(why.starts_with("no order explains it"), "{why}");
+    }
+}
+
+/// Ten thousand tasks take as many states, and the last is looked at as closely as the first.
+#[test]
+fn a_long_history_is_looked_at_in_one_go() {
+    let task = |n: u64| {
+        let call = format!("call-{n}");
+        let (asks, says) = (open(n), proposed(&call));
+        [(asks, says), (decide(n, &call, "x"), Outcome::Accepted)]
+    };
+    let tasks: Vec<_> = (1..=10_000).flat_map(task).collect();
+    let end = |code: &str| {
+        let mut steps = tasks.clone();
+        steps.push((decide(1, "call-1", "y"), refused(code)));
+        explain(&row(&steps), Rules::default())
+    };
+    assert!(end("conflict").is_ok_and(|states| states < 50_000));
+    assert!(end("stale").is_err());
+}
+
 #[test]
 fn each_way_to_be_unsound_is_caught() {
     let opened = (open(1), proposed("a"));

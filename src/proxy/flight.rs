@@ -58,28 +58,25 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Asks the ledger. The question lives on in a task of its own: a client that leaves while it is
-    /// asked leaves no exchange behind that nobody closes.
-    pub(crate) async fn admit(
+    /// Asks the ledger.
+    pub(crate) fn admit(
         gateway: &Arc<Gateway>,
         key: ConversationKey,
         event: Admit,
         rules: Arc<Rules>,
         goes_on: bool,
-    ) -> Admission {
+    ) -> Asking {
         let exchange = event.exchange;
         let place = Arc::new(Place { key, exchange, rules });
         // Before the ledger knows of it, so that no cancellation can come too early.
         let pushed = gateway.flights.register(exchange);
-        let (tell, told) = oneshot::channel();
+        let applying = apply_or_owe(gateway, &place, Event::Admit(event), goes_on);
         let asking = Arc::clone(gateway);
-        gateway.spawn(async move {
-            let event = Event::Admit(event);
-            let applied = apply_or_owe(&asking, &place, event, goes_on).await;
-            // When nobody waits any more the flight is dropped here, which closes it.
-            let _ = tell.send(Flight::landed(asking, place, pushed, applied, goes_on));
+        let asked = Box::pin(async move {
+            let applied = applying.await;
+            Flight::landed(asking, place, pushed, applied, goes_on)
         });
-        told.await.unwrap_or(Admission::Failed(StoreError::Unavailable("admission was cut off")))
+        Asking { asked: Some(asked), gateway: Arc::clone(gateway) }
     }
 
     fn landed(
@@ -261,6 +258,33 @@ pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
             asking.spawn(look(Arc::clone(&gateway), place));
         }
         while asking.join_next().await.is_some() {}
+    }
+}
+
+/// A question whether an exchange may go up. It is asked to its end, whoever still waits for the answer: a client
+/// that leaves meanwhile leaves no exchange behind that nobody closes.
+pub(crate) struct Asking {
+    asked: Option<Pin<Box<dyn Future<Output = Admission> + Send>>>,
+    gateway: Arc<Gateway>,
+}
+
+impl Future for Asking {
+    type Output = Admission;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Admission> {
+        let Some(asked) = &mut self.asked else { return Poll::Pending };
+        let admission = ready!(asked.as_mut().poll(cx));
+        self.asked = None;
+        Poll::Ready(admission)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            // The flight that this gives is dropped at once, which closes it.
+            self.gateway.spawn(async move { drop(asked.await) });
+        }
     }
 }
 

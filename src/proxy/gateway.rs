@@ -19,7 +19,7 @@ use crate::policy::Policy;
 use crate::store::{ConversationKey, Store, StoreError};
 use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry, Tracer};
 use arc_swap::ArcSwap;
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::{self, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashSet;
 use std::future::Future;
@@ -100,13 +100,16 @@ impl Settings {
     #[must_use]
     pub fn upstream_uri(&self, path: &PathAndQuery) -> Option<Uri> {
         let base = &self.policy.upstream.url;
-        let full = format!("{}{path}", base.path().trim_end_matches('/'));
-        Uri::builder()
-            .scheme(base.scheme().cloned().unwrap_or(Scheme::HTTP))
-            .authority(base.authority()?.clone())
-            .path_and_query(full)
-            .build()
-            .ok()
+        let prefix = base.path().trim_end_matches('/');
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(base.scheme().cloned().unwrap_or(Scheme::HTTP));
+        parts.authority = Some(base.authority()?.clone());
+        parts.path_and_query = Some(if prefix.is_empty() {
+            path.clone()
+        } else {
+            PathAndQuery::try_from(format!("{prefix}{path}")).ok()?
+        });
+        Uri::from_parts(parts).ok()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{ExchangeId, Names};
 use crate::policy::Policy;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 /// Highest generation: what a JSON number holds exactly (2^53 - 1).
 pub(crate) const MAX_GENERATION: u64 = (1 << 53) - 1;
@@ -25,7 +26,7 @@ const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count
 const IDEMPOTENCY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// RFC 9110, section 7.6.1, and the older names that some peers still send.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::TE,
@@ -37,6 +38,13 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::PROXY_AUTHORIZATION,
 ];
 
+/// What the HTTP client towards the upstream says itself, or what was answered here.
+static SET_ANEW: [HeaderName; 4] =
+    [header::HOST, header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::EXPECT];
+
+/// What only we say to clients.
+static OURS: [HeaderName; 5] = [GENERATION, VERDICT, NOTES, OPERATIONS, SHOULD_RETRY];
+
 /// What clients must not say to SGLang: they steer its scheduler and routing.
 fn steers_upstream(name: &HeaderName) -> bool {
     let name = name.as_str();
@@ -45,15 +53,16 @@ fn steers_upstream(name: &HeaderName) -> bool {
         || name.starts_with("x-override-")
 }
 
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+/// Takes out what `goes`, and what belongs to one hop only. Most headers stay, so they are looked at once and
+/// nothing is searched for by name.
+fn strip(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
+    let mut out: SmallVec<[HeaderName; 8]> =
+        headers.keys().filter(|name| HOP_BY_HOP.contains(name) || goes(name)).cloned().collect();
+    for value in headers.get_all(header::CONNECTION) {
+        let named = value.to_str().unwrap_or_default().split(',');
+        out.extend(named.filter_map(|name| HeaderName::try_from(name.trim()).ok()));
+    }
+    for name in &out {
         headers.remove(name);
     }
 }
@@ -66,17 +75,9 @@ pub(crate) fn make_upward(
     own_key: Option<&HeaderValue>,
     kept_back: &[HeaderName],
 ) {
-    strip_hop_by_hop(headers);
-    let stays = |name: &&HeaderName| steers_upstream(name) || is_among(name, kept_back);
-    let steering: Vec<HeaderName> = headers.keys().filter(stays).cloned().collect();
-    for name in steering.iter().chain(&[
-        header::HOST,
-        header::CONTENT_LENGTH,
-        header::CONTENT_ENCODING,
-        header::EXPECT,
-    ]) {
-        headers.remove(name);
-    }
+    strip(headers, |name| {
+        SET_ANEW.contains(name) || steers_upstream(name) || is_among(name, kept_back)
+    });
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some(key) = own_key {
         headers.insert(header::AUTHORIZATION, key.clone());
@@ -94,13 +95,7 @@ fn is_among(name: &HeaderName, names: &[HeaderName]) -> bool {
 
 /// Makes the upstream's headers those of our answer. `keep_length` when the body goes down unchanged.
 pub(crate) fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
-    strip_hop_by_hop(headers);
-    if !keep_length {
-        headers.remove(header::CONTENT_LENGTH);
-    }
-    for ours in [GENERATION, VERDICT, NOTES, OPERATIONS, SHOULD_RETRY] {
-        headers.remove(ours);
-    }
+    strip(headers, |name| OURS.contains(name) || (!keep_length && *name == header::CONTENT_LENGTH));
 }
 
 /// The client's own request id, when it is 1 to 128 visible ASCII characters; else ours.

@@ -365,25 +365,7 @@ impl Drop for Journal {
         if let Some(span) = self.traced() {
             self.gateway.tracer.end(span);
         }
-        let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
-        tracing::info!(
-            request_id = self.stamp.request_id.to_str().unwrap_or("-"),
-            exchange = %self.exchange,
-            rid = self.rid.as_deref(),
-            conversation = self.conversation.as_deref(),
-            generation = self.stamp.generation,
-            attempt = self.attempt,
-            route = self.route.as_str(),
-            stream = self.stream,
-            outcome = self.outcome.as_str(),
-            status = self.status.map(|status| status.as_u16()),
-            codes = self.codes.join(","),
-            reason = self.reason.as_deref(),
-            head_ms = ms(self.head),
-            first_ms = ms(self.first_data),
-            total_ms = ms(Some(now)),
-            "exchange"
-        );
+        self.log(now);
     }
 }
 

@@ -22,9 +22,9 @@
 //! | `watch` | the same, listed for the others should this replica die |
 //! | `push` | cuts, told to the other replicas at once |
 //!
-//! The trade-off: durability and order are Redis's own. `appendfsync everysec` loses up to a second on a
-//! power failure, and an asynchronous failover loses what the new master had not got. What each invariant
-//! is worth then is told in `docs/redis.md`.
+//! The trade-off: durability and order are Redis's own. `appendfsync everysec` loses up to two seconds on a
+//! power failure or a kill during a sync, and an asynchronous failover loses what the new master had not got.
+//! What each invariant is worth then is told in `docs/redis.md`.
 
 mod address;
 mod agenda;

@@ -1,5 +1,7 @@
 //! Points in time as people and APIs write them: RFC 3339. Numbers are milliseconds since 1970, in UTC.
 
+use std::fmt;
+
 /// The first millisecond of the year 10000, which RFC 3339 cannot write.
 const END: u64 = 253_402_300_800_000;
 const DAY: u64 = 86_400_000;
@@ -7,8 +9,36 @@ const DAY: u64 = 86_400_000;
 /// `2025-11-30T18:12:00.250Z`; what lies beyond the year 9999 is its last moment.
 #[must_use]
 pub fn rfc3339(at: u64) -> String {
-    let at = at.min(END - 1);
-    let (mut days, within) = (at / DAY, at % DAY);
+    Moment(at).to_string()
+}
+
+/// The same, written where it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(pub u64);
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.0.min(END - 1);
+        let (year, month, day) = date(at / DAY);
+        let (seconds, milli) = (at % DAY / 1000, at % 1000);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        for (end, mut number) in
+            [(4, year), (7, month), (10, day), (13, hour), (16, minute), (19, second), (23, milli)]
+        {
+            let mut place = end;
+            while number > 0 {
+                place -= 1;
+                text[place] += u8::try_from(number % 10).unwrap_or_default();
+                number /= 10;
+            }
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// Year, month and day of a day since 1970.
+fn date(mut days: u64) -> (u64, u64, u64) {
     let mut year = 1970;
     while days >= days_of(year) {
         days -= days_of(year);
@@ -19,9 +49,7 @@ pub fn rfc3339(at: u64) -> String {
         days -= days_in(month, year);
         month += 1;
     }
-    let (day, seconds, milli) = (days + 1, within / 1000, within % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    (year, month.into(), days + 1)
 }
 
 /// Reads a point in time: a date, a time and its offset. What is before 1970 is its beginning.

@@ -1,18 +1,22 @@
 //! Looks for an order of the operations that the [`super::spec`] explains (Wing and Gong's search; states
 //! that were seen are not looked at again, as Lowe does).
 //!
-//! Two things keep it small. A step that changes nothing and is right now is taken at once: if any order
-//! explains the rest, so does the one in which this step comes first (but for what died before it, which
-//! comes before it or never). And an operation without an answer
-//! whose generation is over is dropped.
+//! What keeps it small:
+//! - A step that changes nothing and is right now is taken at once: if any order explains the rest, so does
+//!   the one in which this step comes first (but for what died before it, which comes before it or never).
+//! - An operation without an answer is tried when nothing else goes on, and dropped when it could change
+//!   nothing any more.
+//! - Of several without an answer that ask the same, the one that was asked first is tried first: wherever
+//!   an order has a later one, it may have the earlier one.
 
 use super::spec::State;
 use super::{Op, Outcome};
-use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash as _, Hasher as _};
+use std::rc::Rc;
 
-/// More states than this are not looked at.
+/// More states than this are not looked at. What our tests record takes about one for each operation.
 const MOST: usize = 200_000;
 
 /// What goes beyond the promises.
@@ -23,29 +27,71 @@ pub(crate) struct Rules {
     pub(crate) leases_lapse: bool,
 }
 
-/// Whether some order explains what was told; if none does, how far the best one gets.
-pub(crate) fn explain(ops: &[Op], rules: Rules) -> Result<(), String> {
-    let mut ops = ops.to_vec();
-    ops.sort_by_key(|op| op.asked);
-    let mut seen = HashSet::new();
-    let mut best = Node::default();
-    let mut open = vec![Node::default()];
-    while let Some(node) = open.pop() {
-        if node.is_done(&ops) {
-            return Ok(());
-        }
-        if !seen.insert(node.print()) {
-            continue;
-        }
-        if seen.len() > MOST {
-            return Err(format!("not decided after {MOST} states, at {}", best.tell(&ops)));
-        }
-        if node.steps > best.steps {
-            best = node.clone();
-        }
-        node.follow(&ops, rules, &mut open);
+/// Whether some order explains what was told, and in how many states that was found; if none does, how far
+/// the best one gets.
+pub(crate) fn explain(ops: &[Op], rules: Rules) -> Result<usize, String> {
+    let history = History::new(ops, rules);
+    if let Some(id) = history.proposed_twice() {
+        return Err(format!("{id} was proposed twice"));
     }
-    Err(format!("no order explains it; the best one stops at {}", best.tell(&ops)))
+    let mut seen = HashSet::new();
+    let mut best = Rc::new(Node::default());
+    let mut open = Vec::new();
+    let mut next = Some(Node::default());
+    loop {
+        if let Some(node) = next.filter(|node| seen.insert(node.print())) {
+            let node = Rc::new(node);
+            if node.is_done(&history.ops) {
+                return Ok(seen.len());
+            }
+            if seen.len() > MOST {
+                let at = best.tell(&history.ops);
+                return Err(format!("not decided after {MOST} states, at {at}"));
+            }
+            if node.steps > best.steps {
+                best = Rc::clone(&node);
+            }
+            open.extend(node.candidates(&history).into_iter().map(|op| (Rc::clone(&node), op)));
+        }
+        let Some((node, op)) = open.pop() else { break };
+        next = node.then(&history, op);
+    }
+    let (states, at) = (seen.len(), best.tell(&history.ops));
+    Err(format!("no order explains it, in {states} states; the best one stops at {at}"))
+}
+
+/// What is to be explained.
+struct History {
+    /// In the order in which they were asked; without those that were never sent.
+    ops: Vec<Op>,
+    /// For each without an answer, the one before that is like it.
+    twins: Vec<Option<usize>>,
+    rules: Rules,
+}
+
+impl History {
+    fn new(ops: &[Op], rules: Rules) -> Self {
+        let sent = |op: &&Op| !op.is_lost() || op.until != Some(0);
+        let mut ops: Vec<Op> = ops.iter().filter(sent).cloned().collect();
+        ops.sort_by_key(|op| op.asked);
+        let mut last = HashMap::new();
+        let twin = |(me, op): (usize, &Op)| {
+            let same = || (format!("{:?}", op.action), op.until);
+            op.is_lost().then(|| last.insert(same(), me)).flatten()
+        };
+        let twins = ops.iter().enumerate().map(twin).collect();
+        History { ops, twins, rules }
+    }
+
+    /// A call's id that clients were told of in two answers: no order explains that.
+    fn proposed_twice(&self) -> Option<&String> {
+        let mut seen = HashSet::new();
+        let proposed = self.ops.iter().filter_map(|op| match &op.outcome {
+            Outcome::Proposed(calls) => Some(calls),
+            _ => None,
+        });
+        proposed.flatten().find(|id| !seen.insert(*id))
+    }
 }
 
 /// How far one order got.
@@ -69,12 +115,12 @@ impl Node {
     }
 
     fn is_done(&self, ops: &[Op]) -> bool {
-        let left = |op: &usize| ops[*op].outcome != Outcome::Lost && !self.is_over(ops, *op);
-        !(self.from..ops.len()).any(|op| left(&op))
+        !(self.from..ops.len()).any(|op| !ops[op].is_lost() && !self.is_over(ops, op))
     }
 
-    /// Everything that may come next.
-    fn follow(&self, ops: &[Op], rules: Rules, open: &mut Vec<Node>) {
+    /// Everything that may come next, the last first.
+    fn candidates(&self, history: &History) -> Vec<usize> {
+        let ops = &history.ops;
         let mut soonest = u64::MAX;
         let mut next = Vec::new();
         for me in self.from..ops.len() {
@@ -82,43 +128,48 @@ impl Node {
             if op.asked > soonest {
                 break;
             }
-            if self.is_over(ops, me) {
+            let waits = |twin: usize| twin >= self.from && !self.is_over(ops, twin);
+            if self.is_over(ops, me) || history.twins[me].is_some_and(waits) {
                 continue;
             }
-            let lost = op.outcome == Outcome::Lost;
-            if !lost {
+            if !op.is_lost() {
                 soonest = soonest.min(op.until.unwrap_or(u64::MAX));
+                let step = self.state.step(ops, me, self.taken(me), history.rules);
+                let Some(state) = step else { continue };
+                if state == self.state {
+                    // What had to be over before this is asked must be tried first.
+                    next.retain(|before: &usize| {
+                        ops[*before].until.is_some_and(|until| until < op.asked)
+                    });
+                    next.push(me);
+                    break;
+                }
             }
-            let Some(state) = self.state.step(ops, me, self.taken(me), rules) else { continue };
-            let unchanged = state == self.state;
-            if unchanged && lost {
-                continue;
-            }
-            if unchanged {
-                // What had to be over before this is asked must be tried first.
-                next.retain(|(before, _): &(usize, State)| {
-                    ops[*before].until.is_some_and(|until| until < op.asked)
-                });
-            }
-            next.push((me, state));
-            if unchanged {
-                break;
-            }
+            next.push(me);
         }
         // Those that could only come later than something that had to be over are no candidates.
-        let in_time = |me: usize| ops[me].until.is_none_or(|until| until > self.latest(ops));
-        next.retain(|(me, _)| in_time(*me));
-        // The last is looked at first: what nobody was told of is tried when nothing else goes on.
-        next.sort_by_key(|(me, _)| (ops[*me].outcome != Outcome::Lost, usize::MAX - me));
-        open.extend(next.into_iter().map(|(me, state)| self.after(ops, me, state)));
+        let latest = self.latest(ops);
+        next.retain(|me| ops[*me].until.is_none_or(|until| until > latest));
+        // What nobody was told of is tried when nothing else goes on.
+        next.sort_by_key(|me| (!ops[*me].is_lost(), usize::MAX - me));
+        next
     }
 
     /// The latest question that was already taken up: what had to be over before it comes too late.
     fn latest(&self, ops: &[Op]) -> u64 {
-        let begun = |op: &usize| self.taken(*op) > 0;
-        let before = self.from.checked_sub(1).map_or(0, |last| ops[last].asked);
-        let here = (self.from..ops.len()).filter(begun).map(|op| ops[op].asked).max();
-        here.unwrap_or(0).max(before)
+        let begun = self.taken.iter().enumerate().filter(|(_, taken)| **taken > 0);
+        let last = begun.map(|(at, _)| self.from + at).max().or(self.from.checked_sub(1));
+        last.map_or(0, |last| ops[last].asked)
+    }
+
+    /// With one more step; `None` when it cannot be, or changes nothing that anybody would see.
+    fn then(&self, history: &History, me: usize) -> Option<Node> {
+        let ops = &history.ops;
+        let state = self.state.step(ops, me, self.taken(me), history.rules)?;
+        if ops[me].is_lost() && state == self.state {
+            return None;
+        }
+        Some(self.after(ops, me, state))
     }
 
     fn after(&self, ops: &[Op], me: usize, state: State) -> Node {
@@ -159,8 +210,6 @@ impl Node {
         let stuck = (self.from..ops.len()).filter(|op| !self.is_over(ops, *op)).take(12);
         let stuck: Vec<String> =
             stuck.map(|op| format!("{op} ({} taken): {:?}", self.taken(op), ops[op])).collect();
-        let state = format!("{:?}", self.state);
-        let state = state.get(state.len().saturating_sub(2000)..).unwrap_or(&state);
-        format!("{} of {}:\n{}\nin …{state}", self.from, ops.len(), stuck.join("\n"))
+        format!("{} of {}:\n{}\nin {:?}", self.from, ops.len(), stuck.join("\n"), self.state)
     }
 }

@@ -11,6 +11,7 @@
 
 #![expect(dead_code, reason = "each test that uses it uses a part")]
 
+mod calls;
 pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod load;
@@ -18,6 +19,8 @@ pub(crate) mod spec;
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
 
 /// What a client asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,21 +139,40 @@ impl Recorder {
         self.0.lock().conversations.clone()
     }
 
-    /// Panics at a conversation that no order explains. Gives the number of operations, and of those
-    /// without an answer.
+    /// Panics at a conversation that no order explains, and keeps its history in a file. Gives the number
+    /// of operations, and of those without an answer.
     pub(crate) fn check(&self) -> (usize, usize) {
         self.check_with(check::Rules::default())
     }
 
     pub(crate) fn check_with(&self, rules: check::Rules) -> (usize, usize) {
         let histories = self.histories();
+        let begun = Instant::now();
+        let mut states = 0;
         for (conversation, ops) in &histories {
-            if let Err(why) = check::explain(ops, rules) {
-                panic!("{conversation}: {why}");
+            match check::explain(ops, rules) {
+                Ok(seen) => states += seen,
+                Err(why) => panic!("{conversation}: {why}\nits history: {}", keep(ops)),
             }
         }
         let lost = |op: &&Op| op.outcome == Outcome::Lost;
         let all = || histories.values().flatten();
-        (all().count(), all().filter(lost).count())
+        let (operations, took) = (all().count(), begun.elapsed());
+        println!("{operations} operations are explained, in {states} states and {took:.1?}");
+        (operations, all().filter(lost).count())
     }
+}
+
+/// Writes a history where it can be read after the test, one operation a line.
+fn keep(ops: &[Op]) -> String {
+    let file = format!("history-{:016x}", rand::random::<u64>());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    let mut ops: Vec<&Op> = ops.iter().collect();
+    ops.sort_by_key(|op| op.asked);
+    let line = |op: &Op| {
+        let until = op.until.map_or_else(|| "-".to_owned(), |until| until.to_string());
+        format!("{} {until} {:?} → {:?}\n", op.asked, op.action, op.outcome)
+    };
+    std::fs::write(&file, ops.into_iter().map(line).collect::<String>()).unwrap();
+    file.display().to_string()
 }

@@ -5,53 +5,38 @@
 //! attempt. One continuation is answered once. Nothing of an older generation, and nothing of an attempt
 //! that another took over, goes down.
 
+use super::calls::{CallState, Calls, Question};
 use super::check::Rules;
-use super::{Action, Op, Outcome, Record};
+use super::{Action, Op, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) generation: Option<u64>,
-    calls: BTreeMap<String, Call>,
+    calls: Calls,
     /// Who asked last, of the current generation.
     asked: BTreeMap<Question, Holder>,
     /// Exchanges under way that another took over.
     overtaken: BTreeSet<usize>,
 }
 
+/// An exchange that asked to go up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Call {
-    generation: u64,
-    question: Question,
-    state: CallState,
-    started: u64,
+enum Holder {
+    /// Nobody knows what became of it, so one is like the other.
+    Lost,
+    UnderWay(usize),
+    /// It went down, with an answer that a client was told.
+    Settled,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum CallState {
-    Open,
-    Accepted(String),
-    Superseded,
-    Replaced,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Question {
-    Opening(String),
-    Result(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Holder {
-    op: usize,
-    settled: bool,
-}
-
-/// How many of the newest calls the record must hold: a ledger folds old ones.
-const KEPT: usize = 200;
 
 impl Op {
+    /// Nobody was told what became of it.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.outcome, Outcome::Lost)
+    }
+
     /// In how many steps it takes effect.
     pub(crate) fn steps(&self) -> u8 {
         match (&self.action, &self.outcome) {
@@ -62,15 +47,20 @@ impl Op {
 
     /// Whether nothing that it might still do would be seen.
     pub(crate) fn is_spent(&self, state: &State) -> bool {
-        if self.outcome != Outcome::Lost {
+        if !self.is_lost() {
             return false;
         }
         let current = state.generation.unwrap_or(0);
-        match self.action {
-            Action::Open { generation, .. }
-            | Action::Continue { generation, .. }
-            | Action::Decide { generation, .. }
-            | Action::Start { generation, .. } => generation < current,
+        let finished = |call: &String| {
+            state.calls.current_one(call).is_some_and(|call| call.state != CallState::Open)
+        };
+        match &self.action {
+            Action::Open { generation, .. } | Action::Continue { generation, .. } => {
+                *generation < current
+            }
+            Action::Decide { generation, call, .. } | Action::Start { generation, call } => {
+                *generation < current || (*generation == current && finished(call))
+            }
             Action::Advance { generation } => generation.is_some_and(|to| to <= current),
             Action::Read => true,
         }
@@ -102,16 +92,13 @@ impl State {
         {
             return self.refuses(&op.action, code).then(|| self.clone());
         }
-        let lost = op.outcome == Outcome::Lost;
+        let lost = op.is_lost();
         match (&op.action, &op.outcome) {
             (Action::Open { generation, question }, _) => {
                 let mut next = self.reaching(*generation)?;
                 let question = Question::Opening(question.clone());
-                let theirs = next
-                    .calls
-                    .values_mut()
-                    .filter(|call| call.question == question && call.state == CallState::Open);
-                theirs.for_each(|call| call.state = CallState::Replaced);
+                let theirs = next.calls.all_open().filter(|call| call.question == question);
+                theirs.for_each(|call| call.finish(CallState::Replaced));
                 next.hold(question, me, ops);
                 Some(next)
             }
@@ -119,13 +106,11 @@ impl State {
                 let mut next = self.reaching(*generation)?;
                 next.accept(*generation, call, content, true)?;
                 let question = Question::Result(call.clone());
-                if let Some(holder) = next.asked.get(&question) {
-                    let before = &ops[holder.op].outcome;
-                    let may_have_failed =
-                        *before == Outcome::Lost || (rules.leases_lapse && !before.is_answer());
-                    if !declared && !may_have_failed {
-                        return None;
-                    }
+                if let Some(holder) = next.asked.get(&question)
+                    && !declared
+                    && !holder.may_have_failed(ops, rules)
+                {
+                    return None;
                 }
                 next.hold(question, me, ops);
                 Some(next)
@@ -137,16 +122,18 @@ impl State {
             }
             (Action::Start { generation, call }, Outcome::Started(_) | Outcome::Lost) => {
                 let mut next = self.clone();
-                let known = next.calls.get_mut(call)?;
-                if known.generation != *generation || known.state != CallState::Open {
+                if self.generation != Some(*generation) {
                     return None;
                 }
+                let known = next.calls.open(call)?;
                 known.started += 1;
                 (lost || op.outcome == Outcome::Started(known.started)).then_some(next)
             }
             (Action::Advance { generation }, outcome) => self.advance(*generation, outcome, ops),
             (Action::Read, Outcome::Record(record)) => {
-                self.is_recorded(record, ops).then(|| self.clone())
+                let told = self.generation == record.generation
+                    && self.calls.are_recorded(self.generation, record, || may_be_unknown(ops));
+                told.then(|| self.clone())
             }
             _ => None,
         }
@@ -170,24 +157,14 @@ impl State {
             }
             Outcome::Refused(_) => (!current && !overtaken).then_some(next),
             outcome => {
-                let holder = next.asked.get_mut(&question).filter(|holder| holder.op == me)?;
-                if !current || overtaken {
+                let holder = next.asked.get_mut(&question)?;
+                if !current || overtaken || *holder != Holder::UnderWay(me) {
                     return None;
                 }
-                holder.settled = true;
+                *holder = Holder::Settled;
                 let Outcome::Proposed(calls) = outcome else { return Some(next) };
-                for id in calls {
-                    let call = Call {
-                        generation: *generation,
-                        question: question.clone(),
-                        state: CallState::Open,
-                        started: 0,
-                    };
-                    if next.calls.insert(id.clone(), call).is_some() {
-                        return None;
-                    }
-                }
-                Some(next)
+                let mut each = calls.iter();
+                each.all(|id| next.calls.register(id, &question)).then_some(next)
             }
         }
     }
@@ -198,34 +175,39 @@ impl State {
         match self.generation {
             Some(current) if generation < current => return None,
             Some(current) if generation == current => return Some(next),
-            _ => {}
+            before => next.calls.supersede(before.unwrap_or(0)),
         }
         next.generation = Some(generation);
         next.asked.clear();
-        let open = next.calls.values_mut().filter(|call| call.state == CallState::Open);
-        open.for_each(|call| call.state = CallState::Superseded);
         Some(next)
     }
 
     fn hold(&mut self, question: Question, me: usize, ops: &[Op]) {
-        let before = self.asked.insert(question, Holder { op: me, settled: false });
-        if let Some(before) = before.filter(|before| !before.settled)
-            && ops[before.op].outcome != Outcome::Lost
-        {
-            self.overtaken.insert(before.op);
+        let before = if !ops[me].is_lost() {
+            self.asked.insert(question, Holder::UnderWay(me))
+        } else if matches!(question, Question::Result(_)) {
+            self.asked.insert(question, Holder::Lost)
+        } else {
+            // Nobody asks who opened, but to take over from him.
+            self.asked.remove(&question)
+        };
+        if let Some(Holder::UnderWay(before)) = before {
+            self.overtaken.insert(before);
         }
     }
 
     /// A call's one content. Again with the same only where `again`.
     fn accept(&mut self, generation: u64, call: &str, content: &str, again: bool) -> Option<()> {
-        let call = self.calls.get_mut(call)?;
-        let current = self.generation == Some(generation) && call.generation == generation;
-        match &call.state {
-            CallState::Open if current => {}
-            CallState::Accepted(before) if current && again && before == content => {}
-            _ => return None,
+        if self.generation != Some(generation) {
+            return None;
         }
-        call.state = CallState::Accepted(content.to_owned());
+        match self.calls.open(call) {
+            Some(call) => call.finish(CallState::Accepted(content.to_owned())),
+            None => match &self.calls.current_one(call)?.state {
+                CallState::Accepted(before) if again && before == content => {}
+                _ => return None,
+            },
+        }
         Some(())
     }
 
@@ -237,14 +219,14 @@ impl State {
             return (*outcome == Outcome::Lost).then_some(next);
         };
         let moved = to > current || self.generation.is_none();
-        let open = |id: &String| match self.calls.get(id) {
-            Some(call) => call.state == CallState::Open,
+        let open = |id: &String| match self.calls.find(id) {
+            Some((_, state)) => *state == CallState::Open,
             None => may_be_unknown(ops),
         };
         let told = |id: &String| superseded.contains(id);
         let all_told = self
             .calls
-            .iter()
+            .current()
             .filter(|(_, call)| moved && call.state == CallState::Open)
             .all(|(id, _)| told(id));
         let right = *generation == to && all_told && superseded.iter().all(open);
@@ -268,8 +250,8 @@ impl State {
             Action::Start { generation, call } => (*generation, call, None),
             Action::Read => return false,
         };
-        let Some(known) = self.calls.get(call) else { return code == "unmatched" };
-        match (&known.state, code) {
+        let Some((of, state)) = self.calls.find(call) else { return code == "unmatched" };
+        match (state, code) {
             (CallState::Accepted(before), "duplicate") => {
                 let held = || self.asked.contains_key(&Question::Result(call.clone()));
                 content.is_none_or(|content| content == before)
@@ -279,35 +261,18 @@ impl State {
                 content.is_some_and(|other| other != before)
             }
             (CallState::Superseded | CallState::Replaced, "stale") => true,
-            (CallState::Open, "stale") => generation != known.generation,
+            (CallState::Open, "stale") => generation != of.unwrap_or(current),
             _ => false,
         }
     }
-
-    fn is_recorded(&self, record: &Record, ops: &[Op]) -> bool {
-        let known = |id: &String| self.calls.contains_key(id) || may_be_unknown(ops);
-        let old = self.calls.len().saturating_sub(KEPT);
-        let mut newest: Vec<_> = self.calls.iter().collect();
-        newest.sort_by_key(|(_, call)| call.generation);
-        let mut each = newest.into_iter().enumerate();
-        self.generation == record.generation
-            && record.calls.keys().all(known)
-            && each.all(|(at, (id, call))| match record.calls.get(id) {
-                None => at < old,
-                Some((generation, state)) => {
-                    *generation == call.generation && *state == call.state.word()
-                }
-            })
-    }
 }
 
-impl CallState {
-    fn word(&self) -> &'static str {
+impl Holder {
+    fn may_have_failed(&self, ops: &[Op], rules: Rules) -> bool {
         match self {
-            CallState::Open => "open",
-            CallState::Accepted(_) => "accepted",
-            CallState::Superseded => "superseded",
-            CallState::Replaced => "replaced",
+            Holder::Lost => true,
+            Holder::UnderWay(op) => rules.leases_lapse && !ops[*op].outcome.is_answer(),
+            Holder::Settled => false,
         }
     }
 }
@@ -327,7 +292,6 @@ fn older(code: &str, generation: u64, current: u64) -> bool {
 /// Whether there may be calls that no client was told of: the answer was lost, or withheld at the last
 /// moment, when it had been registered.
 fn may_be_unknown(ops: &[Op]) -> bool {
-    let untold =
-        |op: &Op| op.outcome == Outcome::Lost || (op.steps() == 2 && !op.outcome.is_answer());
+    let untold = |op: &Op| op.is_lost() || (op.steps() == 2 && !op.outcome.is_answer());
     ops.iter().any(|op| untold(op) && matches!(op.action, Action::Open { .. }))
 }

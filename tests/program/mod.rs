@@ -1,6 +1,7 @@
 //! The built program in a process of its own, for tests on real sockets.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ pub(crate) struct Program {
     /// The admin port's URL.
     pub(crate) admin: String,
     child: Child,
-    scratch: Option<tempfile::TempDir>,
+    scratch: tempfile::TempDir,
 }
 
 impl Program {
@@ -28,7 +29,6 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
         command
             .args(["serve", "--upstream", upstream, "--listen", &listen, "--admin-listen", &admin])
-            .args(["--store", "memory:"])
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -38,9 +38,12 @@ impl Program {
                 command.env_remove(name);
             }
         }
+        if !env.iter().any(|(name, _)| name.starts_with("TIGERTALLY_STORE__")) {
+            command.args(["--store", "memory:"]);
+        }
         let child = command.envs(env.iter().copied()).spawn().unwrap();
         let (url, admin) = (format!("http://{listen}"), format!("http://{admin}"));
-        let mut program = Program { url, admin, child, scratch: Some(scratch) };
+        let mut program = Program { url, admin, child, scratch };
         let end = Instant::now() + Duration::from_secs(20);
         while !answers(&program.url).await {
             let ended = program.child.try_wait().unwrap();
@@ -58,13 +61,14 @@ impl Program {
 
     /// What it has written so far.
     pub(crate) fn log(&self) -> String {
-        let scratch = self.scratch.as_ref().unwrap();
-        std::fs::read_to_string(scratch.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 
     /// Ends it, keeps the log, and says where it is.
-    pub(crate) fn keep_log(mut self) -> std::path::PathBuf {
-        self.scratch.take().unwrap().keep().join("log")
+    pub(crate) fn keep_log(self) -> std::path::PathBuf {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("log-{}", self.id()));
+        std::fs::copy(self.scratch.path().join("log"), &kept).unwrap();
+        kept
     }
 }
 

@@ -171,32 +171,3 @@ async fn a_task_that_goes_on_after_its_answer_is_told_in_parts() {
     assert_eq!(exchanges(after[1]), [("three", "continuation", "delivered", true)]);
     assert_eq!(calls(after[1]), [("call_b", "accepted", true)]);
 }
-
-/// Numbers and lines are made of the same facts.
-#[tokio::test]
-async fn the_metrics_are_the_sums_of_the_record() {
-    let world = World::start().await;
-    let lines = world.play().await;
-    let metrics = world.gateway.metrics().await;
-    let count = |kind: &str, key: &str, value: &str| {
-        of_kind(&lines, kind).iter().filter(|line| line[key] == value).count() as u64
-    };
-    for outcome in ["completed", "superseded", "incomplete", "failed", "expired"] {
-        let series = format!("tasks_total{{outcome=\"{outcome}\"}}");
-        assert_eq!(metrics.get(&series), Some(&count("task", "outcome", outcome)), "{outcome}");
-    }
-    let tasks = of_kind(&lines, "task");
-    let calls: Vec<&Value> =
-        tasks.iter().flat_map(|task| task["calls"].as_array().unwrap()).collect();
-    let accepted = calls.iter().filter(|call| call["verdict"] == "accepted").count() as u64;
-    assert_eq!(metrics.get("results_total{verdict=\"accepted\"}"), Some(&accepted));
-    assert_eq!(
-        metrics.get("results_total{verdict=\"stale\"}"),
-        Some(&count("result", "code", "stale"))
-    );
-    let passed = "calls_total{tool=\"get_order_status\",verdict=\"pass\"}";
-    assert_eq!(metrics.get(passed), Some(&(calls.len() as u64)));
-    let waits = "tool_wait_seconds_count{tool=\"get_order_status\"}";
-    assert_eq!(metrics.get(waits), Some(&accepted));
-    assert_eq!(metrics.get("record_dropped_total"), Some(&0));
-}

@@ -2,19 +2,24 @@
 //! `TIGERTALLY_TEST_REDIS_SERVER` names another program than the `redis-server` on the path: another
 //! version, or Valkey.
 //!
-//! A server must not outlive the test process, however that ends. So a shell holds it: when the pipe to
-//! the shell breaks, the shell ends it.
+//! A server must not outlive the test process, however that ends, and nor must its directory: a server in a
+//! `static` is never dropped. So a shell holds both: when the pipe to the shell breaks, the shell ends the
+//! one and removes the other.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const HOLDER: &str =
-    r#"trap '' INT TERM; "$@" >>log 2>&1 & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null"#;
+const HOLDER: &str = r#"
+    trap '' INT TERM; directory=$1; shift
+    "$@" >>log 2>&1 & echo $!
+    last=$(cat); kill -9 $!; wait
+    [ "$last" = keep ] || rm -rf -- "$directory"
+"#;
 /// For how long we wait for a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) process: u32,
-    directory: tempfile::TempDir,
+    directory: PathBuf,
     options: Vec<String>,
-    _holder: Holder,
+    holder: Holder,
 }
 
 struct Holder {
@@ -35,7 +40,7 @@ struct Holder {
 impl Server {
     /// Starts one with these further options, and waits until it answers.
     pub(crate) fn start(options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap().keep();
         let quiet: &[&str] = if options.contains(&"--sentinel") { &[] } else { &["--save", ""] };
         let options = options.iter().chain(quiet);
         let options: Vec<String> = options.map(|one| (*one).to_owned()).collect();
@@ -46,11 +51,11 @@ impl Server {
             if port > 50_000 {
                 continue;
             }
-            if let Some((process, holder)) = launch(directory.path(), port, &options) {
-                return Server { port, process, directory, options, _holder: holder };
+            if let Some((process, holder)) = launch(&directory, port, &options) {
+                return Server { port, process, directory, options, holder };
             }
         }
-        panic!("no server starts: {}", log(directory.path()));
+        panic!("no server starts: {}", log(&directory));
     }
 
     /// The URL that a store is given.
@@ -60,15 +65,15 @@ impl Server {
 
     /// Ends it as a power failure would, and starts it again on the same port with what it had written.
     pub(crate) fn relaunch(self) -> Self {
-        let Server { port, directory, options, _holder: holder, .. } = self;
-        drop(holder);
+        let Server { port, directory, options, holder, .. } = self;
+        holder.leave();
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            if let Some((process, holder)) = launch(directory.path(), port, &options) {
-                return Server { port, process, directory, options, _holder: holder };
+            if let Some((process, holder)) = launch(&directory, port, &options) {
+                return Server { port, process, directory, options, holder };
             }
         }
-        panic!("it does not come back: {}", log(directory.path()));
+        panic!("it does not come back: {}", log(&directory));
     }
 }
 
@@ -77,6 +82,7 @@ fn launch(directory: &Path, port: u16, options: &[String]) -> Option<(u32, Holde
     let ours = ["--bind", "127.0.0.1", "--dir", ".", "--protected-mode", "no"];
     let mut child = Command::new("sh")
         .args(["-c", HOLDER, "sh"])
+        .arg(directory)
         .arg(std::env::var_os("TIGERTALLY_TEST_REDIS_SERVER").unwrap_or("redis-server".into()))
         .args(options)
         .args(["--port", &port])
@@ -84,6 +90,7 @@ fn launch(directory: &Path, port: u16, options: &[String]) -> Option<(u32, Holde
         .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut line = String::new();
@@ -99,6 +106,7 @@ fn launch(directory: &Path, port: u16, options: &[String]) -> Option<(u32, Holde
         }
         if log(directory).contains("Failed listening on port") {
             std::fs::write(directory.join("log"), "").unwrap();
+            holder.leave();
             return None;
         }
         pause();
@@ -126,6 +134,14 @@ pub(crate) fn signal(process: u32, signal: &str) {
 
 fn log(directory: &Path) -> String {
     std::fs::read_to_string(directory.join("log")).unwrap_or_default()
+}
+
+impl Holder {
+    /// Ends the server, and leaves its directory.
+    fn leave(mut self) {
+        let told = self.pipe.take().unwrap().write_all(b"keep");
+        told.unwrap();
+    }
 }
 
 impl Drop for Holder {

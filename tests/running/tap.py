@@ -24,6 +24,7 @@ class Tap:
     def __init__(self, target_port):
         self.target_port = target_port
         self.recorded = []
+        self.losing = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,12 +43,19 @@ class Tap:
             up, down = bytearray(), bytearray()
             self.recorded.append((up, down))
             for source, sink, kept in ((near, far, up), (far, near, down)):
-                threading.Thread(target=self._relay, args=(source, sink, kept), daemon=True).start()
+                threading.Thread(
+                    target=self._relay, args=(source, sink, kept, kept is down), daemon=True).start()
 
-    @staticmethod
-    def _relay(source, sink, kept):
+    def lose_next_answer(self):
+        """The next answer is read, and its connection is closed without a byte of it."""
+        self.losing = True
+
+    def _relay(self, source, sink, kept, downwards):
         try:
             while data := source.recv(65536):
+                if downwards and self.losing:
+                    self.losing = False
+                    break
                 kept += data
                 sink.sendall(data)
         except OSError:
@@ -57,6 +65,12 @@ class Tap:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+    def forget(self):
+        """Drops what was recorded. Only while nothing is under way: what comes next begins a message."""
+        for up, down in self.recorded:
+            up.clear()
+            down.clear()
 
     def exchanges(self, path=None):
         """All exchanges so far, oldest connection first; only those on `path` if it is given."""

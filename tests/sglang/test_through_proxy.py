@@ -69,7 +69,7 @@ EACH_PARSER = pytest.mark.parametrize("chain", PARSERS, indirect=True, scope="mo
 class Chain:
     """client → gateway → tap → SGLang."""
 
-    def __init__(self, parser, model_dir):
+    def __init__(self, parser, model_dir, env=None):
         self.parser, self.serial = parser, itertools.count()
         port = free_port()
         self.sglang = Process(
@@ -78,18 +78,19 @@ class Chain:
             f"http://127.0.0.1:{port}/v1/models", seconds=120)
         self.tap = Tap(port)
         try:
-            self.gateway = Gateway(f"http://127.0.0.1:{self.tap.port}")
+            self.gateway = Gateway(f"http://127.0.0.1:{self.tap.port}", env)
         except BaseException:
             self.sglang.stop()
             raise
 
-    def send(self, script, stream):
+    def send(self, script, stream, headers=None):
         """Sends a request; returns the open connection and the mark that tells it from all others."""
         mark = f"request {next(self.serial)}"
         connection = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
         body = {"model": "scripted", "tools": TOOLS, "stream": stream,
                 "messages": [{"role": "user", "content": f"({mark}) [[script:{script}]]"}]}
-        connection.request("POST", CHAT, json.dumps(body), {"content-type": "application/json"})
+        headers = {"content-type": "application/json", **(headers or {})}
+        connection.request("POST", CHAT, json.dumps(body), headers)
         return connection, mark
 
     def upstream_exchange(self, mark):
@@ -98,9 +99,9 @@ class Chain:
         assert len(found) == 1, f"SGLang got {mark} {len(found)} times"
         return found[0]
 
-    def ask(self, script, stream):
+    def ask(self, script, stream, headers=None):
         """(status, body) as the client got them, and SGLang's side of the same exchange."""
-        connection, mark = self.send(script, stream)
+        connection, mark = self.send(script, stream, headers)
         answer = connection.getresponse()
         body = answer.read()
         connection.close()
@@ -202,3 +203,30 @@ def wait_for_rid(chain, mark, seconds=5):
             return json.loads(found[0].body)["rid"]
         time.sleep(0.01)
     raise TimeoutError(f"SGLang never got {mark}")
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.fixture(params=["off", "on"])
+def traced(request, model_dir):
+    """SGLang behind a gateway whose traces are off, or on (for a collector that is not there)."""
+    env = {"TIGERTALLY_TELEMETRY__OTLP_ENDPOINT": "http://127.0.0.1:9"} if request.param == "on" else None
+    chain = Chain(PARSERS["qwen"], model_dir, env)
+    yield chain, request.param == "on"
+    chain.close()
+
+
+@STREAMING
+def test_sglang_takes_up_the_trace_of_the_client(traced, stream):
+    chain, is_on = traced
+    sent = f"00-{TRACE}-{SPAN}-01"
+    status, _, upstream = chain.ask("q_one", stream, {"traceparent": sent})
+    assert status == 200
+    got = upstream.headers["traceparent"]
+    version, trace, span, flags = got.split("-")
+    assert (version, trace, flags) == ("00", TRACE, "01"), "the client's trace"
+    assert (span != SPAN) == is_on, "the gateway's span stands between, if it makes one"
+    rid = json.loads(upstream.body)["rid"]
+    taken = chain.sglang.wait_for_line(f"request {rid} traceparent {got}", seconds=5)
+    assert taken is not None, "SGLang's own reading of its request"

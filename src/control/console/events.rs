@@ -1,16 +1,19 @@
 //! Server-sent events: once a second, if anything changed, which conversations did and the newest rates.
 //!
 //! An event holds no exchange and no id from traffic; the page asks again for what it shows. So a page costs the
-//! same however much goes on, and one that lags misses nothing.
+//! same however much goes on. It says up to which change it has read, here as in each event's id, so that nothing
+//! is missed between its reading and its listening, nor while a connection is made anew.
 
 use super::telling;
 use crate::proxy::Gateway;
 use crate::proxy::reply::json;
+use crate::telemetry::feed::Board;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
+use serde::Deserialize;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,14 +42,28 @@ impl Listeners {
     }
 }
 
+/// From where a page listens.
+#[derive(Deserialize)]
+pub(super) struct From {
+    /// The last change that it knows; without it, only what changes from now on is told.
+    after: Option<u64>,
+}
+
 /// Begins to tell a page what changes; 503 when too many listen.
-pub(super) async fn listen(State(listeners): State<Listeners>) -> Response<Body> {
+pub(super) async fn listen(
+    State(listeners): State<Listeners>,
+    Query(From { after }): Query<From>,
+) -> Response<Body> {
     let Ok(place) = listeners.places.try_acquire_owned() else {
         return json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"too many pages listen"}"#);
     };
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let telling = Telling { gateway: listeners.gateway, tick, told: None, quiet: 0, _place: place };
+    // What this process never counted is another one's number: the page knows an earlier start.
+    let known = listeners.gateway.metrics().feed().read(Board::changes);
+    let after = after.map_or(known, |after| if after > known { 0 } else { after });
+    let telling =
+        Telling { gateway: listeners.gateway, tick, after, fresh: true, quiet: 0, _place: place };
     let mut response = Response::new(Body::new(telling));
     let media = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, media);
@@ -57,8 +74,10 @@ pub(super) async fn listen(State(listeners): State<Listeners>) -> Response<Body>
 struct Telling {
     gateway: Arc<Gateway>,
     tick: Interval,
-    /// The last change told.
-    told: Option<u64>,
+    /// The last change that the page knows.
+    after: u64,
+    /// Nothing was told yet: the first event comes at once, so that the page knows that it is heard.
+    fresh: bool,
     quiet: u32,
     _place: OwnedSemaphorePermit,
 }
@@ -86,17 +105,16 @@ impl http_body::Body for Telling {
 impl Telling {
     fn event(&mut self) -> Option<Bytes> {
         let gateway = Arc::clone(&self.gateway);
-        let told = self.told;
+        let (after, due) = (self.after, self.fresh || self.quiet >= QUIET);
         let pulse = gateway.metrics().feed().read(|board| {
-            let quiet = told == Some(board.changes()) && self.quiet < QUIET;
-            let after = told.unwrap_or_else(|| board.changes());
-            (!quiet).then(|| (board.changes(), telling::pulse(&gateway, board, after)))
+            let changes = board.changes();
+            (due || after != changes).then(|| (changes, telling::pulse(&gateway, board, after)))
         });
         let Some((changes, pulse)) = pulse else {
             self.quiet += 1;
             return None;
         };
-        (self.told, self.quiet) = (Some(changes), 0);
+        (self.after, self.fresh, self.quiet) = (changes, false, 0);
         Some(Bytes::from(format!("event: pulse\nid: {changes}\ndata: {pulse}\n\n")))
     }
 }

@@ -52,8 +52,10 @@ pub(super) fn pulse(gateway: &Gateway, board: &Board, after: u64) -> Value {
 
 /// One page of the list. `exact` is the handle of the conversation whose whole name was asked for.
 pub(super) fn list(gateway: &Gateway, look: &Look, exact: Option<String>) -> Value {
-    let (page, held) = gateway.metrics().feed().read(|board| (board.page(look), board.held()));
+    let (page, held, changes) =
+        gateway.metrics().feed().read(|board| (board.page(look), board.held(), board.changes()));
     json!({
+        "changes": changes,
         "rows": page.rows.iter().map(row).collect::<Vec<_>>(),
         "next": page.next,
         "held": held,

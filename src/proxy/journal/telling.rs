@@ -39,13 +39,14 @@ impl Journal {
     /// The span as far as the journal knows more than it.
     pub(super) fn traced(&mut self) -> Option<ExchangeSpan> {
         let mut span = *self.span.take()?;
-        span.says("tigertally.request_id", self.stamp.request_id.to_str().unwrap_or("-"));
-        span.says("tigertally.exchange", &self.exchange.to_string());
+        let request_id = self.stamp.request_id.to_str().unwrap_or("-");
+        span.says("tigertally.request_id", request_id.to_owned());
+        span.says("tigertally.exchange", self.exchange.to_string());
         if let Some(conversation) = &self.conversation {
-            span.says("gen_ai.conversation.id", conversation);
+            span.says("gen_ai.conversation.id", conversation.clone());
         }
         if let Some(rid) = &self.rid {
-            span.says("tigertally.rid", rid);
+            span.says("tigertally.rid", rid.clone());
         }
         if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
             span.counts("tigertally.generation", generation);
@@ -91,6 +92,39 @@ impl Journal {
             end,
             faults,
             more_faults,
+        }
+    }
+
+    /// One log line. A sound answer is one only where somebody looks for it (`RUST_LOG=debug`): the record and the
+    /// metrics hold them all, and a line each would cost more than judging the exchange.
+    pub(super) fn log(&self, now: Instant) {
+        let ms = |from: Option<Instant>| from.map(|at| (at - self.began).as_secs_f64() * 1e3);
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    request_id = self.stamp.request_id.to_str().unwrap_or("-"),
+                    exchange = %self.exchange,
+                    rid = self.rid.as_deref(),
+                    conversation = self.conversation.as_deref(),
+                    generation = self.stamp.generation,
+                    attempt = self.attempt,
+                    route = self.route.as_str(),
+                    stream = self.stream,
+                    outcome = self.outcome.as_str(),
+                    status = self.status.map(|status| status.as_u16()),
+                    codes = self.codes.join(","),
+                    reason = self.reason.as_deref(),
+                    head_ms = ms(self.head),
+                    first_ms = ms(self.first_data),
+                    total_ms = ms(Some(now)),
+                    "exchange"
+                )
+            };
+        }
+        if self.outcome == ExchangeOutcome::Delivered && self.codes.is_empty() {
+            line!(debug);
+        } else {
+            line!(info);
         }
     }
 }

@@ -4,69 +4,128 @@
 use super::{Entry, ExchangeFacts};
 use crate::guard::fault::Fault;
 use crate::ledger::calls::{Call, CallState, Proposal, Written};
-use crate::ledger::digest::Digest;
-use crate::ledger::event::{Millis, Part, Story};
+use crate::ledger::event::{ExchangeId, Held, Millis, Part, Story};
 use crate::ledger::exchanges::{Exchange, Failure, FlightState};
 use crate::store::ConversationKey;
-use crate::wire::moment::rfc3339;
-use serde_json::{Value, json};
+use crate::wire::moment::Moment;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::fmt::Display;
 
 /// The version of the lines. It rises when a key changes its meaning or goes; keys may be added.
 const VERSION: u32 = 1;
 
-/// Writes one entry as one line.
+/// Writes one entry as one line. Nothing is put together first: at thousands of lines a second that would cost more
+/// than the exchanges.
 pub(super) fn write(entry: &Entry, out: &mut Vec<u8>) {
-    let line = match entry {
-        Entry::Story(key, story) => of_story(key, story),
-        Entry::Exchange(at, facts) => of_exchange(*at, facts),
+    let before = out.len();
+    let written = match entry {
+        Entry::Story(key, story) => serde_json::to_writer(&mut *out, &StoryLine(key, story)),
+        Entry::Exchange(at, facts) => serde_json::to_writer(&mut *out, &ExchangeLine(*at, facts)),
     };
     // Values of ours always have a text, and a vector takes it.
-    if serde_json::to_writer(&mut *out, &line).is_ok() {
-        out.push(b'\n');
+    match written {
+        Ok(()) => out.push(b'\n'),
+        Err(_) => out.truncate(before),
     }
 }
 
-fn of_story(key: &ConversationKey, story: &Story) -> Value {
-    let mut line = json!({
-        "v": VERSION,
-        "at": rfc3339(story.at.0),
-        "principal": key.principal.to_string(),
-        "conversation": key.conversation.to_string(),
-        "lane": story.lane,
-        "by_header": story.by_header,
-        "generation": story.generation,
-        "calls": calls(story),
-    });
-    let over = story.task.as_ref().is_none_or(|task| task.counted);
-    let more = match &story.part {
-        Part::Task(outcome) => {
-            let task = story.task.as_ref();
-            let started = task.map_or(story.at, |task| task.started);
-            json!({
-                "kind": "task",
-                "outcome": outcome.as_str(),
-                "reason": task.and_then(|task| task.limit).map(|limit| limit.as_str()),
-                "started_at": rfc3339(started.0),
-                "took_ms": story.at.since(started).0,
-                "model_calls": task.map_or(0, |task| task.model_calls),
-                "tool_calls": task.map_or(0, |task| task.tool_calls),
-                "times": times(story),
-                "exchanges": exchanges(story),
-            })
+/// Puts each key with its value into the map that is being written.
+macro_rules! tell {
+    ($map:expr, { $($key:literal: $value:expr,)* }) => {
+        {
+            $($map.serialize_entry($key, &$value)?;)*
         }
-        Part::After => json!({ "kind": "after", "exchanges": exchanges(story) }),
-        Part::Result { id, code, result, by } => json!({
-            "kind": "result",
-            "tool_call_id": id,
-            "code": code.as_str(),
-            "result_digest": result.to_string(),
-            "exchange": by.to_string(),
-            "after_end": over,
-            "came_after_ms": came_after(story),
-        }),
     };
-    join(&mut line, more);
-    line
+}
+
+/// What is written as its text.
+struct Shown<T>(T);
+
+impl<T: Display> Serialize for Shown<T> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&self.0)
+    }
+}
+
+/// A list, written item by item.
+struct Each<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(self.0.clone())
+    }
+}
+
+fn at(moment: Millis) -> Shown<Moment> {
+    Shown(Moment(moment.0))
+}
+
+struct StoryLine<'a>(&'a ConversationKey, &'a Story);
+
+impl Serialize for StoryLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let StoryLine(key, story) = self;
+        let mut map = out.serialize_map(None)?;
+        tell!(map, {
+            "v": VERSION,
+            "kind": kind(&story.part),
+            "at": at(story.at),
+            "principal": Shown(&key.principal),
+            "conversation": Shown(&key.conversation),
+            "lane": story.lane,
+            "by_header": story.by_header,
+            "generation": story.generation,
+        });
+        self.part(&mut map)?;
+        let calls = story.proposals.iter().flat_map(|of| {
+            of.calls.iter().map(|call| CallLine { exchange: of.exchange, forced: of.forced, call })
+        });
+        tell!(map, { "calls": Each(calls), });
+        map.end()
+    }
+}
+
+fn kind(part: &Part) -> &'static str {
+    match part {
+        Part::Task(_) => "task",
+        Part::After => "after",
+        Part::Result { .. } => "result",
+    }
+}
+
+impl StoryLine<'_> {
+    /// What only this kind of line tells.
+    fn part<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let story = self.1;
+        let exchanges = Each(story.exchanges.iter().map(TaskExchange));
+        match &story.part {
+            Part::Task(outcome) => {
+                let task = story.task.as_ref();
+                let started = task.map_or(story.at, |task| task.started);
+                tell!(map, {
+                    "outcome": outcome.as_str(),
+                    "reason": task.and_then(|task| task.limit).map(|limit| limit.as_str()),
+                    "started_at": at(started),
+                    "took_ms": story.at.since(started).0,
+                    "model_calls": task.map_or(0, |task| task.model_calls),
+                    "tool_calls": task.map_or(0, |task| task.tool_calls),
+                    "times": Times::of(story),
+                    "exchanges": exchanges,
+                });
+            }
+            Part::After => tell!(map, { "exchanges": exchanges, }),
+            Part::Result { id, code, result, by } => tell!(map, {
+                "tool_call_id": id,
+                "code": code.as_str(),
+                "result_digest": Shown(result),
+                "exchange": Shown(by),
+                "after_end": story.task.as_ref().is_none_or(|task| task.counted),
+                "came_after_ms": came_after(story),
+            }),
+        }
+        Ok(())
+    }
 }
 
 /// The time from a refused result's call to the result.
@@ -75,40 +134,42 @@ fn came_after(story: &Story) -> Option<u64> {
     Some(story.at.since(call.registered).0)
 }
 
-fn join(line: &mut Value, more: Value) {
-    if let (Value::Object(line), Value::Object(more)) = (line, more) {
-        line.extend(more);
-    }
-}
-
 /// Where the time of a task went.
 ///
 /// In a task whose exchanges follow each other the four add up to its whole time: a model call runs from its
 /// admission to the settling of its answer, the wait from there to the continuation that brings the results (or to
 /// the end of the call), and the acceptance from the settling of the last answer to its last byte.
-fn times(story: &Story) -> Value {
-    let (mut first, mut later, mut accepting) = (0, 0, 0);
-    for exchange in &story.exchanges {
-        let marks = &exchange.marks;
-        let so_far = || story.at.since(marks.began);
-        // An older version kept no times.
-        let known = marks.began > Millis(0);
-        let spent = if known { marks.settled.or(marks.ended).unwrap_or_else(so_far).0 } else { 0 };
-        let of = if exchange.admitted.0.first_call { &mut first } else { &mut later };
-        *of += spent;
-        if is_answer(exchange)
-            && let (Some(settled), Some(ended)) = (marks.settled, marks.ended)
-        {
-            accepting += ended.since(settled).0;
+#[derive(Default, Serialize)]
+struct Times {
+    first_model_call_ms: u64,
+    tool_wait_ms: u64,
+    later_model_calls_ms: u64,
+    acceptance_ms: u64,
+}
+
+impl Times {
+    fn of(story: &Story) -> Times {
+        let mut times = Times::default();
+        for exchange in &story.exchanges {
+            let marks = &exchange.marks;
+            let so_far = || story.at.since(marks.began);
+            // An older version kept no times.
+            let known = marks.began > Millis(0);
+            let spent =
+                if known { marks.settled.or(marks.ended).unwrap_or_else(so_far).0 } else { 0 };
+            match exchange.admitted.0.first_call {
+                true => times.first_model_call_ms += spent,
+                false => times.later_model_calls_ms += spent,
+            }
+            if is_answer(exchange)
+                && let (Some(settled), Some(ended)) = (marks.settled, marks.ended)
+            {
+                times.acceptance_ms += ended.since(settled).0;
+            }
         }
+        times.tool_wait_ms = story.proposals.iter().map(|proposal| wait(story, proposal)).sum();
+        times
     }
-    let waited: u64 = story.proposals.iter().map(|proposal| wait(story, proposal)).sum();
-    json!({
-        "first_model_call_ms": first,
-        "tool_wait_ms": waited,
-        "later_model_calls_ms": later,
-        "acceptance_ms": accepting,
-    })
 }
 
 /// How long a proposal waited for its results.
@@ -125,33 +186,38 @@ fn is_answer(exchange: &Exchange) -> bool {
     exchange.state == FlightState::Delivered && !exchange.proposed
 }
 
-fn exchanges(story: &Story) -> Vec<Value> {
-    story.exchanges.iter().map(exchange).collect()
-}
+/// One exchange of a task.
+struct TaskExchange<'a>(&'a Exchange);
 
-fn exchange(exchange: &Exchange) -> Value {
-    let marks = &exchange.marks;
-    let id = exchange.id.to_string();
-    let at = |span: Option<Millis>| span.map(|span| rfc3339(marks.began.after(span).0));
-    let notes: Vec<Value> = exchange.admitted.0.notes.iter().map(note).collect();
-    json!({
-        "request_id": marks.names.request_id.as_deref().unwrap_or(&id),
-        "rid": marks.names.rid.map(|rid| rid.to_string()),
-        "kind": exchange.kind.as_str(),
-        "attempt": exchange.attempt,
-        "began_at": (marks.began > Millis(0)).then(|| rfc3339(marks.began.0)),
-        "settled_at": at(marks.settled),
-        "ended_at": at(marks.ended),
-        "outcome": outcome(exchange),
-        "code": match exchange.state {
-            FlightState::Withheld(code) => Some(code.as_str()),
-            _ => exchange.noted.map(|code| code.as_str()),
-        },
-        "proposed_calls": exchange.proposed,
-        "is_answer": is_answer(exchange),
-        "notes": notes,
-        "exchange": id,
-    })
+impl Serialize for TaskExchange<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let exchange = self.0;
+        let marks = &exchange.marks;
+        let then = |span: Option<Millis>| span.map(|span| at(marks.began.after(span)));
+        let mut map = out.serialize_map(None)?;
+        match marks.names.request_id.as_deref() {
+            Some(id) => tell!(map, { "request_id": id, }),
+            None => tell!(map, { "request_id": Shown(exchange.id), }),
+        }
+        tell!(map, {
+            "rid": marks.names.rid.map(Shown),
+            "kind": exchange.kind.as_str(),
+            "attempt": exchange.attempt,
+            "began_at": (marks.began > Millis(0)).then(|| at(marks.began)),
+            "settled_at": then(marks.settled),
+            "ended_at": then(marks.ended),
+            "outcome": outcome(exchange),
+            "code": match exchange.state {
+                FlightState::Withheld(code) => Some(code.as_str()),
+                _ => exchange.noted.map(|code| code.as_str()),
+            },
+            "proposed_calls": exchange.proposed,
+            "is_answer": is_answer(exchange),
+            "notes": Each(exchange.admitted.0.notes.iter().map(Note)),
+            "exchange": Shown(exchange.id),
+        });
+        map.end()
+    }
 }
 
 fn outcome(exchange: &Exchange) -> &'static str {
@@ -170,37 +236,57 @@ fn outcome(exchange: &Exchange) -> &'static str {
     }
 }
 
-fn calls(story: &Story) -> Vec<Value> {
-    let all = story.proposals.iter();
-    all.flat_map(|of| {
-        of.calls.iter().map(move |one| call(&of.exchange.to_string(), of.forced, one))
-    })
-    .collect()
+/// One call. `exchange` proposed it.
+struct CallLine<'a> {
+    exchange: ExchangeId,
+    forced: bool,
+    call: &'a Call,
 }
 
-/// One call. `exchange` proposed it.
-fn call(exchange: &str, forced: bool, call: &Call) -> Value {
-    let answered = match call.state {
+impl Serialize for CallLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        tell!(map, { "exchange": Shown(self.exchange), });
+        call(&mut map, self.forced, self.call)?;
+        map.end()
+    }
+}
+
+/// A call that a fault is about, looked at from outside: no task names who proposed it.
+struct HeldLine<'a>(&'a Held);
+
+impl Serialize for HeldLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        call(&mut map, false, &self.0.call)?;
+        tell!(map, { "generation": self.0.generation, "current": self.0.current, });
+        map.end()
+    }
+}
+
+fn call<M: SerializeMap>(map: &mut M, forced: bool, call: &Call) -> Result<(), M::Error> {
+    let answered = match &call.state {
         CallState::Accepted(result) | CallState::Closed(result) => Some(result),
-        _ => call.forced,
+        _ => call.forced.as_ref(),
     };
-    json!({
+    tell!(map, {
         "tool_call_id": call.id,
         "tool": call.tool,
-        "exchange": exchange,
         "choice": call.choice,
-        "arguments_digest": call.arguments.to_string(),
-        "result_digest": answered.as_ref().map(Digest::to_string),
+        "arguments_digest": Shown(&call.arguments),
+        "result_digest": answered.map(Shown),
         "verdict": call.state.as_str(),
         "forced": forced || call.forced.is_some(),
+        "result_forced": call.forced.is_some(),
         "write": call.write,
         "write_outcome": write_outcome(call),
         "attempts_started": call.started,
-        "registered_at": rfc3339(call.registered.0),
-        "deadline_at": call.deadline.map(|at| rfc3339(at.0)),
-        "decided_at": call.ended.map(|at| rfc3339(at.0)),
+        "registered_at": at(call.registered),
+        "deadline_at": call.deadline.map(at),
+        "decided_at": call.ended.map(at),
         "waited_ms": call.ended.map(|at| at.since(call.registered).0),
-    })
+    });
+    Ok(())
 }
 
 fn write_outcome(call: &Call) -> Option<&'static str> {
@@ -208,58 +294,63 @@ fn write_outcome(call: &Call) -> Option<&'static str> {
     known.or_else(|| call.unknown_write().then_some("unknown"))
 }
 
-fn of_exchange(at: u64, facts: &ExchangeFacts) -> Value {
-    let held: Vec<Value> = facts
-        .held
-        .iter()
-        .map(|held| {
-            let mut line = call("", false, &held.call);
-            join(&mut line, json!({ "generation": held.generation, "current": held.current }));
-            if let Value::Object(line) = &mut line {
-                // The calls of a task name it; here the call is looked at from outside.
-                line.remove("exchange");
-            }
-            line
-        })
-        .collect();
-    let codes = facts.would_refuse.iter().map(|code| code.as_str());
-    json!({
-        "v": VERSION,
-        "kind": "exchange",
-        "at": rfc3339(at),
-        "request_id": facts.request_id,
-        "exchange": facts.exchange.to_string(),
-        "rid": facts.rid,
-        "principal": facts.key.as_ref().map(|key| key.principal.to_string()),
-        "conversation": facts.key.as_ref().map(|key| key.conversation.to_string()),
-        "generation": facts.generation,
-        "attempt": facts.attempt,
-        "route": facts.route.as_str(),
-        "stream": facts.stream,
-        "outcome": facts.outcome.as_str(),
-        "status": facts.status,
-        "took_ms": u64::try_from(facts.took.as_millis()).unwrap_or(u64::MAX),
-        "faults": facts.faults.iter().map(fault).collect::<Vec<_>>(),
-        "notes": facts.notes.iter().map(note).collect::<Vec<_>>(),
-        "would_refuse": codes.collect::<Vec<_>>(),
-        "held": held,
-    })
+struct ExchangeLine<'a>(u64, &'a ExchangeFacts);
+
+impl Serialize for ExchangeLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let facts = self.1;
+        let mut map = out.serialize_map(None)?;
+        tell!(map, {
+            "v": VERSION,
+            "kind": "exchange",
+            "at": at(Millis(self.0)),
+            "request_id": facts.request_id,
+            "exchange": Shown(facts.exchange),
+            "rid": facts.rid,
+            "principal": facts.key.as_ref().map(|key| Shown(&key.principal)),
+            "conversation": facts.key.as_ref().map(|key| Shown(&key.conversation)),
+            "generation": facts.generation,
+            "attempt": facts.attempt,
+            "route": facts.route.as_str(),
+            "stream": facts.stream,
+            "outcome": facts.outcome.as_str(),
+            "status": facts.status,
+            "took_ms": u64::try_from(facts.took.as_millis()).unwrap_or(u64::MAX),
+            "faults": Each(facts.faults.iter().map(FaultLine)),
+            "notes": Each(facts.notes.iter().map(Note)),
+            "would_refuse": Each(facts.would_refuse.iter().map(|code| code.as_str())),
+            "held": Each(facts.held.iter().map(HeldLine)),
+        });
+        map.end()
+    }
 }
 
-fn fault(fault: &Fault) -> Value {
-    json!({
-        "code": fault.code.as_str(),
-        "param": fault.param,
-        "message": fault.message,
-        "tool_call_id": fault.tool_call_id,
-        "recovery": fault.recovery,
-    })
+struct FaultLine<'a>(&'a Fault);
+
+impl Serialize for FaultLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        tell!(map, {
+            "code": self.0.code.as_str(),
+            "param": self.0.param,
+            "message": self.0.message,
+            "tool_call_id": self.0.tool_call_id,
+            "recovery": self.0.recovery,
+        });
+        map.end()
+    }
 }
 
-fn note(note: &Fault) -> Value {
-    json!({
-        "code": note.code.as_str(),
-        "param": note.param,
-        "tool_call_id": note.tool_call_id,
-    })
+struct Note<'a>(&'a Fault);
+
+impl Serialize for Note<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        tell!(map, {
+            "code": self.0.code.as_str(),
+            "param": self.0.param,
+            "tool_call_id": self.0.tool_call_id,
+        });
+        map.end()
+    }
 }

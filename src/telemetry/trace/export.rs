@@ -1,7 +1,7 @@
 //! Batches of spans on their way to the collector: OTLP over HTTP, in protobuf.
 //!
-//! One task takes what is there, at most [`BATCH`] at once, each [`EVERY`]; a batch that cannot be sent is tried
-//! once more and then dropped. While it is tried the queue fills, and what comes after is dropped where it is
+//! One task takes what is there, at most [`BATCH`] at once, each [`EVERY`], or as soon as a batch is full; one that
+//! cannot be sent is tried once more and then dropped. While it is tried the queue fills, and what comes after is dropped where it is
 //! made: so a collector that is gone costs a bounded amount of memory, and no exchange waits.
 
 use super::wire::{self, attribute};
@@ -10,12 +10,13 @@ use bytes::Bytes;
 use http::{Uri, uri};
 use prost::Message as _;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// Most spans of one request.
-const BATCH: usize = 512;
+pub(super) const BATCH: usize = 512;
 /// How often what is there is sent.
 const EVERY: Duration = Duration::from_secs(1);
 /// Where traces go under an endpoint (OTLP's specification, section OTLP/HTTP Request).
@@ -25,6 +26,8 @@ const PATH: &str = "/v1/traces";
 #[derive(Debug)]
 pub struct Batches {
     queue: mpsc::Receiver<wire::Span>,
+    /// A batch is full.
+    full: Arc<Notify>,
     endpoint: Uri,
     metrics: Metrics,
     /// Whether the last one did not get through: said once.
@@ -43,8 +46,13 @@ pub(super) fn path_of(endpoint: &Uri) -> Uri {
 }
 
 impl Batches {
-    pub(super) fn new(queue: mpsc::Receiver<wire::Span>, endpoint: Uri, metrics: Metrics) -> Self {
-        Batches { queue, endpoint, metrics, failing: false }
+    pub(super) fn new(
+        queue: mpsc::Receiver<wire::Span>,
+        full: Arc<Notify>,
+        endpoint: Uri,
+        metrics: Metrics,
+    ) -> Self {
+        Batches { queue, full, endpoint, metrics, failing: false }
     }
 
     /// Where they go.
@@ -64,6 +72,7 @@ impl Batches {
         loop {
             tokio::select! {
                 () = end.cancelled() => break,
+                () = self.full.notified() => {}
                 () = tokio::time::sleep(EVERY) => {}
             }
             while self.take(&mut spans) {

@@ -29,7 +29,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -47,6 +47,8 @@ struct Inner {
     /// Where traces go.
     endpoint: Uri,
     queue: mpsc::Sender<wire::Span>,
+    /// A batch is full.
+    full: Arc<Notify>,
     batches: Mutex<Option<mpsc::Receiver<wire::Span>>>,
     memory: Mutex<Memory>,
     metrics: Metrics,
@@ -79,6 +81,7 @@ impl Tracer {
         Tracer(Some(Arc::new(Inner {
             endpoint: export::path_of(endpoint),
             queue,
+            full: Arc::default(),
             batches: Mutex::new(Some(batches)),
             memory: Mutex::default(),
             metrics,
@@ -134,6 +137,9 @@ impl Tracer {
                 inner.metrics.spans(SpanOutcome::Full, 1);
             }
         }
+        if inner.queue.max_capacity() - inner.queue.capacity() >= export::BATCH {
+            inner.full.notify_one();
+        }
     }
 
     /// What is to be sent, once: for the one task that sends it.
@@ -141,7 +147,8 @@ impl Tracer {
     pub fn batches(&self) -> Option<Batches> {
         let inner = self.0.as_ref()?;
         let queue = inner.batches.lock().take()?;
-        Some(Batches::new(queue, inner.endpoint.clone(), inner.metrics.clone()))
+        let full = Arc::clone(&inner.full);
+        Some(Batches::new(queue, full, inner.endpoint.clone(), inner.metrics.clone()))
     }
 }
 

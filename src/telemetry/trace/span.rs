@@ -8,9 +8,12 @@ use super::wire::{self, attribute};
 use crate::guard::fault::shown;
 use crate::ledger::event::{ExchangeId, Millis};
 use crate::telemetry::{ExchangeOutcome, FaultVerdict};
+use bytes::Bytes;
 use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// How many attributes a span has as a rule.
+const ATTRIBUTES: usize = 18;
 /// Most verdicts that one span tells; of more, their number.
 const MOST_EVENTS: usize = 64;
 /// Most finish reasons: one per choice.
@@ -89,7 +92,7 @@ impl ExchangeSpan {
             began: Instant::now(),
             began_at: nanos(SystemTime::now()),
             asked: Asked::default(),
-            attributes: Vec::new(),
+            attributes: Vec::with_capacity(ATTRIBUTES),
             reasons: Vec::new(),
             usage: Usage::default(),
             answered_by: None,
@@ -131,7 +134,7 @@ impl ExchangeSpan {
     }
 
     /// A fact about it.
-    pub fn says(&mut self, key: &'static str, text: &str) {
+    pub fn says(&mut self, key: &'static str, text: String) {
         self.attributes.push(attribute(key, text));
     }
 
@@ -160,10 +163,10 @@ impl ExchangeSpan {
             attribute("tigertally.verdict", verdict.as_str()),
         ];
         if !param.is_empty() {
-            attributes.push(attribute("tigertally.param", shown(param).as_str()));
+            attributes.push(attribute("tigertally.param", shown(param)));
         }
         let time_unix_nano = self.now();
-        let name = "tigertally.fault".to_owned();
+        let name = Bytes::from_static(b"tigertally.fault");
         self.events.push(wire::Event { time_unix_nano, name, attributes });
     }
 
@@ -241,8 +244,8 @@ impl ExchangeSpan {
             span.links = link.filter(|_| here.is_none()).into_iter().collect();
             span.attributes = vec![
                 attribute("gen_ai.operation.name", "execute_tool"),
-                attribute("gen_ai.tool.name", &*wait.tool),
-                attribute("gen_ai.tool.call.id", &*wait.call),
+                attribute("gen_ai.tool.name", String::from(wait.tool)),
+                attribute("gen_ai.tool.call.id", String::from(wait.call)),
                 attribute("gen_ai.tool.type", "function"),
             ];
             spans.push(span);
@@ -254,7 +257,7 @@ impl ExchangeSpan {
         spans
     }
 
-    fn fill(self, span: &mut wire::Span) {
+    fn fill(mut self, span: &mut wire::Span) {
         span.end_time_unix_nano = self.now();
         span.start_time_unix_nano = self.began_at;
         span.kind = wire::CLIENT;
@@ -262,18 +265,19 @@ impl ExchangeSpan {
             Some(model) => format!("chat {model}"),
             None => "chat".to_owned(),
         };
-        let mut attributes = vec![attribute("gen_ai.operation.name", "chat")];
-        if let Some(model) = &self.asked.model {
-            attributes.push(attribute("gen_ai.request.model", &**model));
+        let mut attributes = std::mem::take(&mut self.attributes);
+        attributes.push(attribute("gen_ai.operation.name", "chat"));
+        if let Some(model) = self.asked.model {
+            attributes.push(attribute("gen_ai.request.model", String::from(model)));
         }
         if self.asked.stream {
             attributes.push(attribute("gen_ai.request.stream", true));
         }
-        if let Some(id) = &self.answer {
-            attributes.push(attribute("gen_ai.response.id", id.as_str()));
+        if let Some(id) = self.answer {
+            attributes.push(attribute("gen_ai.response.id", id));
         }
-        if let Some(model) = &self.answered_by {
-            attributes.push(attribute("gen_ai.response.model", model.as_str()));
+        if let Some(model) = self.answered_by {
+            attributes.push(attribute("gen_ai.response.model", model));
         }
         if !self.reasons.is_empty() {
             attributes.push(attribute("gen_ai.response.finish_reasons", self.reasons.as_slice()));
@@ -291,7 +295,6 @@ impl ExchangeSpan {
             attributes.push(attribute("error.type", error));
             span.status = Some(wire::Status { message: error.to_owned(), code: wire::ERROR });
         }
-        attributes.extend(self.attributes);
         span.attributes = attributes;
         span.events = self.events;
         span.dropped_events_count = self.untold;
@@ -371,7 +374,7 @@ mod tests {
         let spans = span.into_wire(|_| None);
         assert_eq!((spans[0].events.len(), spans[0].dropped_events_count), (64, 37));
         assert_eq!(spans[0].status.as_ref().unwrap().message, "stale");
-        let reasons = spans[0].attributes.iter().find(|one| one.key.ends_with("finish_reasons"));
+        let reasons = spans[0].attributes.iter().find(|one| one.key.ends_with(b"finish_reasons"));
         let Some(wire::Value::List(list)) = &reasons.unwrap().value.as_ref().unwrap().value else {
             unreachable!()
         };

@@ -1,6 +1,10 @@
 //! OTLP's messages, as far as a span needs them (opentelemetry-proto 1.x, `collector/trace/v1`, `trace/v1`,
 //! `common/v1`, `resource/v1`). The numbers are the protocol's; a test reads them with OpenTelemetry's own types.
+//!
+//! What is a `string` there is bytes here: the two are written alike, and most of our texts are constants that need not
+//! be copied for each span.
 
+use bytes::Bytes;
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -73,8 +77,8 @@ pub(super) struct Span {
 pub(super) struct Event {
     #[prost(fixed64, tag = "1")]
     pub(super) time_unix_nano: u64,
-    #[prost(string, tag = "2")]
-    pub(super) name: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) name: Bytes,
     #[prost(message, repeated, tag = "3")]
     pub(super) attributes: Vec<KeyValue>,
 }
@@ -97,8 +101,8 @@ pub(super) struct Status {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct KeyValue {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
     #[prost(message, optional, tag = "2")]
     pub(super) value: Option<AnyValue>,
 }
@@ -111,8 +115,8 @@ pub(super) struct AnyValue {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum Value {
-    #[prost(string, tag = "1")]
-    Text(String),
+    #[prost(bytes = "bytes", tag = "1")]
+    Text(Bytes),
     #[prost(bool, tag = "2")]
     Bool(bool),
     #[prost(int64, tag = "3")]
@@ -136,9 +140,15 @@ pub(super) const CLIENT: i32 = 3;
 /// It failed.
 pub(super) const ERROR: i32 = 2;
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Value::Text(text.to_owned())
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Value::Text(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Value::Text(Bytes::from(text))
     }
 }
 
@@ -162,12 +172,15 @@ impl From<f64> for Value {
 
 impl From<&[String]> for Value {
     fn from(texts: &[String]) -> Self {
-        let value = |text: &String| AnyValue { value: Some(Value::Text(text.clone())) };
+        let value = |text: &String| AnyValue { value: Some(text.clone().into()) };
         Value::List(List { values: texts.iter().map(value).collect() })
     }
 }
 
 /// An attribute.
-pub(super) fn attribute(key: &str, value: impl Into<Value>) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value.into()) }) }
+pub(super) fn attribute(key: &'static str, value: impl Into<Value>) -> KeyValue {
+    KeyValue {
+        key: Bytes::from_static(key.as_bytes()),
+        value: Some(AnyValue { value: Some(value.into()) }),
+    }
 }

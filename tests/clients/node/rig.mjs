@@ -1,4 +1,5 @@
-// client → tap → gateway → scripted upstream, as in ../python/conftest.py: real processes, counted on the wire.
+// client → tap → gateway → tap → scripted upstream, as in ../python/conftest.py: real processes, and what
+// they sent each other.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import http from "node:http";
@@ -35,10 +36,9 @@ async function freePort() {
 }
 
 /** Starts the program and waits until `GET /health` on `port` answers 200. */
-async function start(args, port, cwd) {
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !name.startsWith("TIGERTALLY_")),
-  );
+async function start(args, port, cwd, settings = {}) {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("TIGERTALLY_"));
+  const env = { ...Object.fromEntries(inherited), ...settings };
   const child = spawn(binary(), args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   for (const pipe of [child.stdout, child.stderr]) pipe.on("data", (data) => (output += data));
@@ -61,54 +61,88 @@ async function stop(child) {
   clearTimeout(timer);
 }
 
-/** An HTTP relay that counts chat requests; it changes nothing. */
-function countingTap(target, count) {
-  return http.createServer((request, response) => {
-    if (request.url === "/v1/chat/completions") count();
+/**
+ * An HTTP relay that keeps each chat exchange: the bodies both ways and the status. It changes nothing;
+ * told so, it loses one answer.
+ */
+function tap(target) {
+  const exchanges = [];
+  let losing = false;
+  const server = http.createServer((request, response) => {
     const { method, url, headers } = request;
+    const seen = { headers, body: "", status: undefined, answer: "" };
+    if (url === "/v1/chat/completions") exchanges.push(seen);
+    request.on("data", (data) => (seen.body += data.toString("latin1")));
     const onward = http.request({ host: "127.0.0.1", port: target, method, path: url, headers });
     onward.on("response", (answer) => {
+      const lost = losing;
+      losing = false;
+      seen.status = answer.statusCode;
+      answer.on("data", (data) => (seen.answer += data.toString("latin1")));
+      answer.on("error", () => response.destroy());
+      if (lost) {
+        answer.on("end", () => response.destroy());
+        return;
+      }
       response.writeHead(answer.statusCode, answer.headers);
       answer.pipe(response);
-      answer.on("error", () => response.destroy());
     });
     onward.on("error", () => response.destroy());
+    response.on("close", () => onward.destroy());
     request.pipe(onward);
   });
+  return { server, exchanges, loseNextAnswer: () => (losing = true) };
 }
 
-export async function startRig() {
+/** Whether an answer came down that the gateway did not make itself. */
+const passed = ({ status, answer }) => status === 200 && !answer.includes('"type":"guard_refusal"');
+/** A request as it was before the gateway put in the request id for the upstream. */
+const withoutRid = (body) => body.replace(/^\{"rid":"[^"]*",/, "{");
+
+/** `settings`: environment variables for the gateway. */
+export async function startRig(settings) {
   const scratch = mkdtempSync(path.join(os.tmpdir(), "tigertally-"));
   const upstreamPort = await freePort();
   const script = path.join(here, "../script.json");
   const upstream = await start(
     ["scripted-upstream", "--listen", `127.0.0.1:${upstreamPort}`, "--script", script],
     upstreamPort, scratch);
+  const back = tap(upstreamPort);
+  const backPort = await listen(back.server);
   const [port, adminPort] = [await freePort(), await freePort()];
   let gateway;
   try {
     gateway = await start(
-      ["serve", "--upstream", `http://127.0.0.1:${upstreamPort}`,
+      ["serve", "--upstream", `http://127.0.0.1:${backPort}`,
         "--listen", `127.0.0.1:${port}`, "--admin-listen", `127.0.0.1:${adminPort}`,
         "--store", "memory:"],
-      port, scratch);
+      port, scratch, settings);
   } catch (error) {
+    back.server.close();
     await stop(upstream);
     throw error;
   }
-  let sent = 0;
-  const tap = countingTap(port, () => (sent += 1));
-  const tapPort = await listen(tap);
+  const front = tap(port);
+  const frontPort = await listen(front.server);
   return {
-    baseURL: `http://127.0.0.1:${tapPort}/v1`,
-    sent: () => sent,
-    async forwarded() {
-      const seen = await fetch(`http://127.0.0.1:${upstreamPort}/_seen`);
-      return (await seen.json()).requests;
+    baseURL: `http://127.0.0.1:${frontPort}/v1`,
+    exchanges: front.exchanges,
+    loseNextAnswer: front.loseNextAnswer,
+    /** Chat requests that reached the gateway. */
+    sent: () => front.exchanges.length,
+    /** Chat requests that reached the upstream. */
+    forwarded: () => back.exchanges.length,
+    /** Exchanges that were let through, but not as they came: none. */
+    changed() {
+      const beyond = new Set(back.exchanges.map((seen) => `${withoutRid(seen.body)}\n\n${seen.answer}`));
+      return front.exchanges
+        .filter((seen) => passed(seen) && !beyond.has(`${seen.body}\n\n${seen.answer}`));
     },
     async close() {
-      tap.closeAllConnections();
-      tap.close();
+      for (const { server } of [front, back]) {
+        server.closeAllConnections();
+        server.close();
+      }
       await stop(gateway);
       await stop(upstream);
       rmSync(scratch, { recursive: true, force: true });

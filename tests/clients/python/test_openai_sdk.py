@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import threading
+import time
 
 import openai
 import pytest
+
+from conftest import CHAT, Rig
 
 TOOL = {
     "type": "function",
@@ -151,3 +155,31 @@ def test_a_refused_stream_raises_and_does_not_hang(rig, sdk, script, code):
         sdk(rig.base_url).complete([{"role": "user", "content": f"[[script:{script}]]"}], True)
     assert raised.value.code == code
     assert rig.sent() - sent == 1
+
+
+def test_an_overloaded_gateway_is_asked_again_until_it_has_room():
+    """The only place is held by another stream; the SDK waits for as long as `retry-after` says."""
+    rig = Rig({"TIGERTALLY_LIMITS__EXCHANGES": "1"})
+    try:
+        client = openai.OpenAI(base_url=rig.base_url, api_key="none", timeout=20)
+
+        def ask(text, **extra):
+            messages = [{"role": "user", "content": text}]
+            return client.chat.completions.create(model="scripted", messages=messages, **extra)
+        held = ask("[[script:stalled]]", stream=True)
+        next(iter(held))
+
+        def statuses():
+            return [each.status for each in rig.tap.exchanges(CHAT)]
+
+        def make_room():
+            while 503 not in statuses():
+                time.sleep(0.01)
+            held.close()
+        waiter = threading.Thread(target=make_room)
+        waiter.start()
+        assert ask("Hello").choices[0].message.content
+        waiter.join()
+        assert rig.forwarded() == 2
+    finally:
+        rig.close()

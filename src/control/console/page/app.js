@@ -62,6 +62,7 @@ async function refresh({ anew = false, changed = [] } = {}) {
   if (anew || page.rows.size <= told.rows.length) page.next = told.next;
   page.exact = told.exact;
   showRows(told.held);
+  return told.changes;
 }
 
 async function more() {
@@ -264,7 +265,11 @@ function pulse(told) {
     due = null;
     const changed = [...waiting];
     waiting.clear();
-    refresh({ changed }).catch(failed);
+    refresh({ changed }).catch((problem) => {
+      // Another reading came first, or none came: what changed is still to be told.
+      changed.forEach((handle) => waiting.add(handle));
+      failed(problem);
+    });
     const going = page.shown?.model.events.some((event) => event.going);
     if (page.chosen && (changed.includes(page.chosen) || going)) show().catch(failed);
   }, 150);
@@ -322,9 +327,9 @@ async function begin() {
     byId("about").textContent = `${overview.profile}${overview.observe ? " (watches only)" : ""} · ${overview.store} · replica ${overview.replica} · ${overview.version}`;
     rates.all(overview);
     codes();
-    await refresh({ anew: true });
+    const known = await refresh({ anew: true });
     route();
-    listen("/admin/v1/events", { pulse, state, locked });
+    listen("/admin/v1/events", known, { pulse, state, locked });
     return true;
   } catch (problem) {
     failed(problem);

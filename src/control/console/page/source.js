@@ -43,14 +43,16 @@ async function follow(path, tell, signal) {
   }
 }
 
-// Listens until it is locked out: comes back after each end, sooner first.
-export async function listen(path, { pulse, state, locked }) {
+// Listens for what comes after that change until it is locked out: comes back after each end, sooner first, and
+// goes on where it was.
+export async function listen(path, after, { pulse, state, locked }) {
   let wait = 500;
   for (;;) {
     try {
       state("waiting");
-      await follow(path, (told) => {
+      await follow(`${path}?after=${after}`, (told) => {
         wait = 500;
+        after = told.changes;
         state("live");
         pulse(told);
       });
