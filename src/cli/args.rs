@@ -1,7 +1,10 @@
 //! The command line, as it is typed.
 
+use super::check::form::Form;
+use super::manual;
 use crate::policy::{FlagOverrides, Sources};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,10 +18,7 @@ use std::path::PathBuf;
         It stands between agent clients and SGLang (or any OpenAI-compatible server) and lets a tool \
         call out, and a tool result back in, only when the two match and belong to the task that the \
         user is waiting for now.",
-    after_help = "Begin with `tigertally demo`, which needs no model, or with\n\n  \
-        tigertally serve --upstream http://127.0.0.1:30000\n\n\
-        and point your client at http://127.0.0.1:8090/v1.\n\n\
-        Exit codes: 0 all is well, 1 it failed, 2 the input cannot be used.",
+    after_help = manual::PROGRAM,
     arg_required_else_help = true
 )]
 pub struct CommandLine {
@@ -31,15 +31,17 @@ pub struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the proxy
-    #[command(after_help = SETTINGS)]
+    #[command(after_help = manual::SERVE)]
     Serve(Serve),
     /// Play the order story against a scripted model, over real HTTP, and print it
+    #[command(after_help = manual::DEMO)]
     Demo {
         /// Keep both servers running afterwards, to try requests of your own
         #[arg(long)]
         keep: bool,
     },
     /// Run the scripted model server alone, for tests and trials
+    #[command(after_help = manual::SCRIPTED_UPSTREAM)]
     ScriptedUpstream {
         /// Where it listens
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:30000")]
@@ -48,21 +50,56 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
+    /// Judge a saved request, answer, stream, HAR file or log by the proxy's rules
+    #[command(after_help = manual::CHECK)]
+    Check(Check),
     /// Tell the story of one exchange from the task record
-    #[command(after_help = EXPLAINING)]
+    #[command(after_help = manual::EXPLAIN)]
     Explain(Explain),
     /// Make, list and withdraw keys of clients (auth.mode = "keys")
+    #[command(after_help = manual::KEYS)]
     Keys {
         /// What to do with them.
         #[command(subcommand)]
         command: KeysCommand,
     },
     /// Look at a configuration
+    #[command(after_help = manual::CONFIG)]
     Config {
         /// What to do with it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Print what a shell needs to complete this command line
+    #[command(after_help = manual::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command
+    #[command(after_help = manual::MAN)]
+    Man {
+        /// Write them all into this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// What to check.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// What it is
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "auto")]
+    pub read_as: Form,
+    /// The tools that were offered, where no request says so: a list of tools, or a request
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// Write one JSON document (docs/check.md)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What to explain.
@@ -85,17 +122,20 @@ pub struct Explain {
 pub enum KeysCommand {
     /// Make a key and print it, this once
     #[command(
+        after_help = manual::KEYS_ADD,
         long_about = "Make a key and print it. The file keeps a salted hash only, so this is the one \
         time that the key is shown. A running proxy takes it within a few seconds."
     )]
     Add(NewKey),
     /// List the keys of a file: ids, names, what they may do, and until when
+    #[command(after_help = manual::KEYS_LIST)]
     List {
         /// The keys file
         #[arg(long, value_name = "FILE")]
         file: PathBuf,
     },
     /// Withdraw a key
+    #[command(after_help = manual::KEYS_REMOVE)]
     Remove {
         /// The keys file
         #[arg(long, value_name = "FILE")]
@@ -133,6 +173,7 @@ pub struct NewKey {
 pub enum ConfigCommand {
     /// Print what a file resolves to, or everything that is wrong with it
     #[command(
+        after_help = manual::CONFIG,
         long_about = "Print what a file resolves to, or everything that is wrong with it: file and \
         line, key, and what to do.\n\nThe environment (TIGERTALLY_…) counts as it does for `serve`. \
         Secrets are never printed. Exit code 0 when the file can be used, 2 when it cannot."
@@ -142,28 +183,6 @@ pub enum ConfigCommand {
         file: PathBuf,
     },
 }
-
-const EXPLAINING: &str = "Every answer of the proxy bears x-request-id, also a refusal. With that id, \
-    explain tells what the exchange was, what was found in it and where, the rule behind it, what the ledger \
-    held of the call at that time, and what passes instead:\n\n  \
-    curl -si http://127.0.0.1:8090/v1/chat/completions … | grep -i x-request-id\n  \
-    tigertally explain 6f1c… --record /var/log/tigertally/tasks.jsonl\n\n\
-    The record is written when telemetry.record_file is set. A refusal is written at once; an exchange that \
-    passed, when its task ends. With several replicas, name the files of all of them: a task is written by \
-    the one that ended it.\n\n\
-    Exit codes: 0 found, 1 not found, 2 the files or the configuration cannot be used.";
-
-const SETTINGS: &str = "Nothing has to be configured. Flags beat the environment, which beats the file, \
-    which beats the defaults.\n\n\
-    Environment:\n  \
-    TIGERTALLY_UPSTREAM_URL          like --upstream\n  \
-    TIGERTALLY_LISTEN                like --listen\n  \
-    TIGERTALLY_<SECTION>__<KEY>      any key of the file, such as TIGERTALLY_GUARD__PROFILE=observe\n  \
-    TIGERTALLY_UPSTREAM__API_KEY     the upstream's key\n  \
-    RUST_LOG                         what is logged [default: info]\n\n\
-    SIGHUP, and a change of the file or of one that it names, reads them again; SIGTERM and SIGINT drain, and a second one ends that at once.\n\n\
-    config/example.toml lists every key with its default; `tigertally config check FILE` prints what \
-    a file resolves to.";
 
 /// Settings of `serve`.
 #[derive(Args, Debug, Default)]
@@ -180,7 +199,7 @@ pub struct Serve {
     /// Where metrics and health are read [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR")]
     pub admin_listen: Option<String>,
-    /// Where conversations are kept: `embedded:DIRECTORY` or `memory:` [default: embedded, in the
+    /// Where conversations are kept: `embedded:DIRECTORY`, `redis://HOST:PORT` or `memory:` [default: embedded, in the
     /// system's or the user's directory for state]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
@@ -256,6 +275,42 @@ mod tests {
             panic!("check")
         };
         assert_eq!(file, PathBuf::from("f.toml"));
+    }
+
+    /// `--help` teaches: what a command is for, how it is called, and what its exit code says.
+    #[test]
+    fn each_command_shows_examples_and_says_its_exit_codes() {
+        let mut seen = 0;
+        let mut waiting = vec![("tigertally".to_owned(), CommandLine::command())];
+        while let Some((line, command)) = waiting.pop() {
+            for inner in command.get_subcommands() {
+                waiting.push((format!("{line} {}", inner.get_name()), inner.clone()));
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let shown = |line: &str| help.matches(&format!("{line} ")).count();
+            if line == "tigertally" {
+                assert!(help.contains("Exit codes:") && help.contains("NO_COLOR"), "{help}");
+                continue;
+            }
+            seen += 1;
+            assert!(shown(&line) >= 2 || line == "tigertally keys remove", "{line}:\n{help}");
+            // Those of `keys` are told once.
+            let inherits = line.starts_with("tigertally keys ") || line.ends_with("completions");
+            assert!(inherits || help.contains("Exit codes:"), "{line}:\n{help}");
+            let wide = help.lines().find(|line| line.chars().count() > 120);
+            assert_eq!(wide, None, "{line}");
+        }
+        assert!(seen >= 13, "{seen}");
+    }
+
+    #[test]
+    fn check_reads_standard_input_unless_a_file_is_named() {
+        let Command::Check(check) = parse("tigertally check") else { panic!("check") };
+        assert_eq!((check.file, check.read_as), (PathBuf::from("-"), Form::Auto));
+        let line = "tigertally check a.json --as stream --tools t.json --json";
+        let Command::Check(check) = parse(line) else { panic!("check") };
+        assert_eq!((check.file, check.read_as), (PathBuf::from("a.json"), Form::Stream));
+        assert!(check.json && check.tools == Some(PathBuf::from("t.json")));
     }
 
     #[test]

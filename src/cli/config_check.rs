@@ -1,7 +1,7 @@
 //! `tigertally config check FILE`: what a file resolves to, or everything that is wrong with it.
 
 use super::{UNUSABLE, environment, say, tell};
-use crate::policy::{self, Sources};
+use crate::policy::{self, Loose, Sources};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +10,9 @@ use std::process::ExitCode;
 pub fn run(file: PathBuf) -> ExitCode {
     match policy::load(Sources { file: Some(file), env: environment(), ..Sources::default() }) {
         Ok(policy) => {
+            for loose in Loose::among(&policy.private_files) {
+                tell(&format_args!("warning: {loose}"));
+            }
             say(&policy.show());
             ExitCode::SUCCESS
         }

@@ -3,10 +3,14 @@
 //! Exit codes are a contract with scripts: 0 all is well, 1 it failed, 2 the input cannot be used.
 
 pub mod args;
+pub mod check;
 pub mod config_check;
 pub mod demo;
 pub mod explain;
 pub mod keys;
+mod manual;
+mod pages;
+mod rules;
 pub mod scripted_upstream;
 pub mod serve;
 
@@ -37,7 +41,10 @@ pub fn main() -> ExitCode {
         }
         Command::Demo { keep } => demo::run(keep),
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
+        Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { dir } => pages::man(dir.as_deref()),
         Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),
     }

@@ -1,24 +1,32 @@
 //! `tigertally serve`: the proxy until a signal says otherwise.
 
+mod announcement;
+
 use super::tell;
 use crate::control;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Effects, Millis};
-use crate::policy::{self, Policy, Sources, StoreKind, Watch};
+use crate::policy::{self, Loose, Policy, RecordTo, Sources, StoreKind, Watch};
 use crate::proxy::{Flights, Gateway, Running, StartError};
-use crate::store::embedded::{EmbeddedStore, Options, SEGMENT_BYTES};
+use crate::store::embedded::{EmbeddedStore, OpenError, Options, SEGMENT_BYTES};
 use crate::store::memory::{Clock, MemoryStore};
 use crate::store::redis::{self, RedisStore};
 use crate::store::{ConversationKey, Listener, Store};
 use crate::telemetry::{Metrics, Recorder, Telemetry, logs};
+use announcement::Announcement;
+use http::Uri;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 /// How long the end of the process waits for the last lines of the task record.
 const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long a start waits to say that nobody answers at the upstream.
+const DIAL: Duration = Duration::from_secs(3);
 /// How often the files of the configuration are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -55,36 +63,33 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     let listened = |kind| signal(kind).map_err(StartError::Signals);
     let mut hangup = listened(SignalKind::hangup())?;
     let mut ends = [listened(SignalKind::terminate())?, listened(SignalKind::interrupt())?];
-    let open = open_routes(&policy);
-    let profile = policy.profile.as_str();
-    let insecure = policy.insecure;
-    let scheme = if policy.tls.is_some() { "https" } else { "http" };
-    let auth = policy.auth.mode();
-    let store = policy.store.to_string();
     let mut watch = Watch::new(&policy.files);
+    warn_of_loose(&policy);
     let running = start(policy).await?;
-    let upstream = running.gateway().settings().policy.upstream.url.to_string();
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        listen = %running.client_addr,
-        scheme,
-        auth,
-        admin = %running.admin_addr,
-        upstream,
-        profile,
-        store,
-        guards = crate::proxy::router::CHAT,
-        unguarded = open,
-        "listening"
-    );
-    if insecure {
-        tracing::warn!("others can reach the client port and nobody proves who they are");
+    {
+        let settings = running.gateway().settings();
+        let (client, admin) = (running.client_addr, running.admin_addr);
+        let announcement = Announcement::of(&settings.policy, client, admin);
+        if io::stderr().is_terminal() {
+            tell(&announcement);
+        }
+        announcement.log();
     }
+    let upstream = running.gateway().settings().policy.upstream.url.clone();
+    let mut dialled = std::pin::pin!(upstream_is_there(&upstream));
+    let mut asked = false;
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let why = tokio::select! {
             () = any(&mut ends) => break,
+            there = &mut dialled, if !asked => {
+                asked = true;
+                if !there {
+                    tracing::warn!(%upstream, "nobody answers at the upstream yet: requests get 502 until it does");
+                }
+                continue;
+            }
             _ = hangup.recv() => "SIGHUP",
             _ = look.tick() => if watch.has_changed() { "a file has changed" } else { continue },
         };
@@ -98,6 +103,13 @@ async fn serve(policy: Policy, sources: &Sources) -> Result<bool, StartError> {
     }
     tracing::info!(drained, "stopped");
     Ok(drained)
+}
+
+/// Says which files of secrets others can read or change.
+fn warn_of_loose(policy: &Policy) {
+    for loose in Loose::among(&policy.private_files) {
+        tracing::warn!(file = %loose, "a file of secrets is open to others");
+    }
 }
 
 /// Waits for one of both.
@@ -121,6 +133,7 @@ fn reload(gateway: &Gateway, sources: &Sources, why: &str) -> Watch {
         }
         Ok(policy) => {
             let watch = Watch::new(&policy.files);
+            warn_of_loose(&policy);
             match gateway.reload(policy) {
                 Err(problem) => {
                     tracing::error!(%problem, why, "the configuration stays as it was");
@@ -146,7 +159,8 @@ pub async fn start(policy: Policy) -> Result<Running, StartError> {
     let flights = Arc::new(Flights::default());
     let metrics =
         Metrics::new(&policy.tools).map_err(|error| StartError::Metrics(error.to_string()))?;
-    let recorder = Recorder::start(&policy.record, metrics.clone()).map_err(StartError::Record)?;
+    let recorder = Recorder::start(&policy.record, metrics.clone())
+        .map_err(|error| StartError::Record(named(&policy, error)))?;
     let telemetry = Telemetry { metrics, recorder };
     let listener =
         Arc::new(Listeners { flights: Arc::clone(&flights), telemetry: telemetry.clone() });
@@ -173,7 +187,7 @@ async fn open_store(
                 segment_bytes: SEGMENT_BYTES,
             };
             let opened = EmbeddedStore::open(&options, clock, listener);
-            Ok(Arc::new(opened.map_err(|error| StartError::Store(error.to_string()))?))
+            Ok(Arc::new(opened.map_err(|error| StartError::Store(embedded_way_out(&error)))?))
         }
         StoreKind::Redis { address, prefix, key_file } => {
             let failed = |error: String| StartError::Store(error);
@@ -184,10 +198,44 @@ async fn open_store(
                 most_per_principal,
                 ..redis::Settings::new((**address).clone())
             };
+            tracing::info!(%address, "asking Redis for the store");
             let opened = RedisStore::open(settings, listener).await;
-            Ok(opened.map_err(|error| StartError::Store(error.to_string()))?)
+            let told = |error| match error {
+                redis::OpenError::Unreachable(_) => format!(
+                    "{error} ({address}); see that it runs, and that store.url or --store is right"
+                ),
+                redis::OpenError::OtherKey => error.to_string(),
+            };
+            Ok(opened.map_err(|error| StartError::Store(told(error)))?)
         }
     }
+}
+
+/// An error of the task record, with the file that it is about.
+fn named(policy: &Policy, error: io::Error) -> io::Error {
+    match &policy.record.to {
+        RecordTo::File(path) => {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        }
+        RecordTo::Nothing | RecordTo::Stdout => error,
+    }
+}
+
+fn embedded_way_out(error: &OpenError) -> String {
+    match error {
+        OpenError::Io { .. } => format!(
+            "{error}; name a directory that this user may write (store.path, or --store embedded:DIRECTORY)"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether anybody answers at the upstream's port. Not whether it is ready: `/readyz` asks it.
+async fn upstream_is_there(url: &Uri) -> bool {
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let dialled = tokio::time::timeout(DIAL, TcpStream::connect((host, port))).await;
+    matches!(dialled, Ok(Ok(_)))
 }
 
 /// All that learn of what is committed: exchanges in flight, the metrics and the task record.
@@ -210,8 +258,4 @@ fn system_clock() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     })
-}
-
-fn open_routes(policy: &Policy) -> String {
-    if policy.routes_pass.is_empty() { "none".to_owned() } else { policy.routes_pass.join(" ") }
 }

@@ -104,6 +104,12 @@ impl Assembly {
         finished == self.choices.len() && finished > 0 && finished as u64 >= self.n
     }
 
+    /// How many `broken_stream` faults were recorded so far. [`Assembly::finish`] gives them first.
+    #[must_use]
+    pub fn broken(&self) -> usize {
+        self.broken.len()
+    }
+
     /// The proposal, and what was broken on the way.
     #[must_use]
     pub fn finish(mut self, ended: End) -> (Proposal, Vec<Fault>) {

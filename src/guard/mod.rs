@@ -10,5 +10,7 @@ pub mod offer;
 pub mod pairing;
 pub mod proposal;
 pub mod schema;
+pub mod screen;
 mod slots;
+pub mod stream;
 pub mod verdict;

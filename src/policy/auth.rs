@@ -134,7 +134,7 @@ fn keys(section: &mut Section<'_>, mode: &Origin, findings: &Findings) -> Option
         return None;
     };
     let path = beside(&file.origin, &file.value);
-    findings.reads(&path);
+    findings.reads_secret(&path);
     match KeyRing::read(&path) {
         Ok(ring) => Some(Auth::Keys { file: path, ring: Arc::new(ring) }),
         Err(problems) => {

@@ -4,7 +4,7 @@
 use super::problem::{Origin, Problem};
 use super::watch::Watched;
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Problems found so far, and keys known so far.
 #[derive(Default)]
@@ -12,6 +12,7 @@ pub(super) struct Findings {
     problems: RefCell<Vec<Problem>>,
     known: RefCell<Vec<String>>,
     files: RefCell<Vec<Watched>>,
+    secrets: RefCell<Vec<PathBuf>>,
 }
 
 impl Findings {
@@ -20,12 +21,24 @@ impl Findings {
             problems: RefCell::new(problems),
             known: RefCell::default(),
             files: RefCell::new(files),
+            secrets: RefCell::default(),
         }
     }
 
     /// This file is about to be read: from then on its change is a reason to read the configuration again.
     pub(super) fn reads(&self, path: &Path) {
         self.files.borrow_mut().push(Watched::now(path));
+    }
+
+    /// The same of a file that nobody else should read or change.
+    pub(super) fn reads_secret(&self, path: &Path) {
+        self.reads(path);
+        self.secrets.borrow_mut().push(path.to_owned());
+    }
+
+    /// Those files.
+    pub(super) fn secrets(&self) -> Vec<PathBuf> {
+        self.secrets.borrow().clone()
     }
 
     pub(super) fn tell(&self, origin: &Origin, key: &str, message: impl Into<String>) {

@@ -8,6 +8,7 @@
 pub mod auth;
 mod findings;
 mod headers;
+mod loose;
 mod ports;
 mod problem;
 mod profile;
@@ -28,6 +29,7 @@ mod upstream;
 mod watch;
 
 pub use auth::Auth;
+pub use loose::Loose;
 pub use problem::{Origin, Problem, Problems};
 pub use profile::Profile;
 pub use resolve::{FlagOverrides, Sources, load, load_built_in};
@@ -43,7 +45,7 @@ use crate::store::redis::Address;
 use http::{HeaderName, Uri};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +104,8 @@ pub struct Policy {
     pub otlp_endpoint: Option<Uri>,
     /// The files that all this was read from: a change of one is a reason to read all again.
     pub files: Vec<Watched>,
+    /// Those that hold secrets, and the store's key.
+    pub private_files: Vec<PathBuf>,
 }
 
 /// The admin port.
@@ -261,6 +265,19 @@ pub enum OnError {
     Open,
 }
 
+impl StoreKind {
+    /// The file that it was told to keep the key of its digests in.
+    #[must_use]
+    pub fn key_file(&self) -> Option<&Path> {
+        match self {
+            StoreKind::Memory => None,
+            StoreKind::Embedded { key_file, .. } | StoreKind::Redis { key_file, .. } => {
+                key_file.as_deref()
+            }
+        }
+    }
+}
+
 impl std::fmt::Display for StoreKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -323,6 +340,7 @@ impl Default for Policy {
             record: Record::default(),
             otlp_endpoint: None,
             files: Vec::new(),
+            private_files: Vec::new(),
         }
     }
 }

@@ -98,6 +98,8 @@ fn overlay(
         }
     }
     let mut policy = resolve(Section::root(settings, &findings), &sources.env, &findings);
+    policy.private_files = findings.secrets();
+    policy.private_files.extend(policy.store.key_file().map(Path::to_owned));
     let (problems, files) = findings.into_parts();
     match Problems::new(problems) {
         Some(problems) => Err(problems.read_from(files)),
@@ -125,11 +127,12 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> raw::Table {
     match std::fs::read_to_string(path) {
         Ok(text) => raw::parse(&text, path, problems),
         Err(error) => {
-            problems.push(Problem {
-                origin: Origin::File { path: path.into(), line: 0 },
-                key: String::new(),
-                message: format!("cannot be read: {error}"),
-            });
+            let mut message = format!("cannot be read: {error}");
+            if error.kind() == std::io::ErrorKind::NotFound {
+                message.push_str("; config/example.toml is one to begin with, and none is needed");
+            }
+            let origin = Origin::File { path: path.into(), line: 0 };
+            problems.push(Problem { origin, key: String::new(), message });
             raw::Table::new()
         }
     }

@@ -334,7 +334,11 @@ fn broken_toml_is_told_by_its_line_and_never_quoted() {
 fn a_file_that_is_not_there_is_told() {
     let file = Some(PathBuf::from("/nonexistent/t.toml"));
     let told = load(Sources { file, ..Sources::default() }).unwrap_err().to_string();
-    assert_eq!(told, "/nonexistent/t.toml: cannot be read: No such file or directory (os error 2)");
+    assert_eq!(
+        told,
+        "/nonexistent/t.toml: cannot be read: No such file or directory (os error 2); \
+         config/example.toml is one to begin with, and none is needed"
+    );
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(super) fn resolve(mut section: Section<'_>, findings: &Findings) -> Option<T
     let cert_file = beside(&cert.origin, &cert.value);
     let key_file = beside(&key.origin, &key.value);
     findings.reads(&cert_file);
-    findings.reads(&key_file);
+    findings.reads_secret(&key_file);
     let chain = certificates(&cert_file)
         .map_err(|message| told(&cert, format!("{}: {message}", cert_file.display())));
     // Neither the path's text nor what was read is repeated: some write the secret in the wrong place.

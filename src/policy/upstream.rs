@@ -94,7 +94,7 @@ pub(super) fn secret(
     let mut read = FromFile::default();
     if let Some(file) = section.found(file_key, text) {
         let path = beside(&file.origin, &file.value);
-        findings.reads(&path);
+        findings.reads_secret(&path);
         // Neither the path nor what was read is repeated: some write the secret where its file belongs.
         match std::fs::read_to_string(&path).map_err(|error| format!("cannot be read: {error}")) {
             Ok(text) => read.secret = sound(&text, &file.origin, &file.key, findings),

@@ -8,7 +8,7 @@ use super::gateway::Settings;
 use super::headers::Standing;
 use super::identity::Principal;
 use super::question;
-use super::refusal::{Refusal, plain_fault};
+use super::refusal::{Refusal, body_fault};
 use crate::guard::fault::{Code, Fault, shown};
 use crate::guard::offer::Offer;
 use crate::guard::pairing;
@@ -16,7 +16,6 @@ use crate::guard::verdict::Action;
 use crate::ledger::event::{Admit, ExchangeId};
 use crate::policy::UpstreamKind;
 use crate::telemetry::trace::Asked;
-use crate::wire::json::BodyFault;
 use crate::wire::request::{ChatRequest, Slot};
 use bytes::Bytes;
 
@@ -141,10 +140,4 @@ fn asked(request: &ChatRequest<'_>) -> Asked {
 pub(super) fn would_refuse(settings: &Settings, faults: &[Fault]) -> Vec<Code> {
     let codes = faults.iter().map(|fault| fault.code);
     codes.filter(|code| settings.policy.would_refuse(*code)).collect()
-}
-
-fn body_fault(fault: &BodyFault) -> Fault {
-    let place = if fault.path.is_empty() { "The body" } else { fault.path.as_str() };
-    let message = format!("{place} is not usable: {} (at byte {}).", fault.reason, fault.offset);
-    plain_fault(Code::BodyInvalid, &fault.path, message)
 }

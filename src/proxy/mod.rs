@@ -42,13 +42,13 @@ mod relay;
 mod release;
 pub(crate) mod reply;
 pub(crate) mod router;
-mod screen;
 mod server;
 mod splice;
 mod substitute;
 mod traces;
 mod upstream;
 
+use crate::guard::screen;
 pub use flights::Flights;
 pub use gateway::{Gateway, StartError};
 pub use server::{Running, Surfaces};

@@ -8,6 +8,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{Held, Refused};
 use crate::store::StoreError;
 use crate::wire::envelope;
+use crate::wire::json::BodyFault;
 use bytes::Bytes;
 use http::StatusCode;
 
@@ -153,6 +154,14 @@ pub(crate) fn plain_fault(code: Code, param: &str, message: impl Into<String>) -
         tool_call_id: None,
         recovery: recovery(code),
     }
+}
+
+/// A body that is not the JSON that it must be.
+#[must_use]
+pub(crate) fn body_fault(fault: &BodyFault) -> Fault {
+    let place = if fault.path.is_empty() { "The body" } else { fault.path.as_str() };
+    let message = format!("{place} is not usable: {} (at byte {}).", fault.reason, fault.offset);
+    plain_fault(Code::BodyInvalid, &fault.path, message)
 }
 
 /// The one table: code and direction to status.

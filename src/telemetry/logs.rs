@@ -16,7 +16,12 @@ use tracing_subscriber::filter::LevelFilter;
 pub fn init(format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A log whose reader went away is no reason to end: what cannot be written is not told on standard error
+    // either, since that would panic.
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
         LogFormat::Pretty => logs
@@ -30,8 +35,9 @@ pub fn init(format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + 
     Ok(())
 }
 
-/// An empty `NO_COLOR` counts as unset, as its text says.
-fn colours(no_color: Option<&std::ffi::OsStr>, terminal: bool) -> bool {
+/// Whether colours are written: to terminals whose user wants them. An empty `NO_COLOR` counts as unset, as its text says.
+#[must_use]
+pub fn colours(no_color: Option<&std::ffi::OsStr>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(std::ffi::OsStr::is_empty)
 }
 

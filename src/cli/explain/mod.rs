@@ -3,10 +3,10 @@
 //! Reads only what the record holds, so it needs no running proxy, no store and no key: a file that was copied away
 //! will do. Exit code 0 when the exchange was found, 1 when not, 2 when nothing can be read.
 
-mod rules;
 mod story;
 
 use super::args::Explain;
+use super::rules;
 use super::{UNUSABLE, environment, say, tell};
 use crate::policy::{self, FlagOverrides, RecordTo, Sources};
 use crate::telemetry::record::rotated;

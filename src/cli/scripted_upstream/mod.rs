@@ -48,7 +48,10 @@ pub fn run(listen: SocketAddr, script: Option<PathBuf>) -> ExitCode {
     runtime.block_on(async {
         let listener = match TcpListener::bind(listen).await {
             Ok(listener) => listener,
-            Err(error) => return tell(1, &format!("cannot listen on {listen}: {error}")),
+            Err(error) => {
+                let why = format!("cannot listen on {listen} ({error})");
+                return tell(1, &format!("{why}; choose another address with --listen"));
+            }
         };
         let address = listener.local_addr().unwrap_or(listen);
         let _ = tell(0, &format!("scripted upstream on http://{address}"));

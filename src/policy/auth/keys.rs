@@ -248,7 +248,10 @@ impl KeyRing {
             Ok(text) => Self::parse(path, &text),
             Err(error) => {
                 let origin = Origin::File { path: path.into(), line: 0 };
-                let message = format!("cannot be read: {error}");
+                let mut message = format!("cannot be read: {error}");
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    message.push_str("; `tigertally keys add` makes one");
+                }
                 Err(Problems::one(Problem { origin, key: String::new(), message }))
             }
         }

@@ -49,7 +49,7 @@ fn what_does_not_go_together_is_told_with_line_key_and_way_out() {
         ),
         (
             "[auth]\nmode = \"keys\"\nkeys_file = \"x\"".to_owned(),
-            "t.toml:3: auth.keys_file: x: cannot be read: No such file or directory (os error 2)",
+            "t.toml:3: auth.keys_file: x: cannot be read: No such file or directory (os error 2); `tigertally keys add` makes one",
         ),
         (
             "[auth]\nmode = \"keys\"\nkeys_file = \"bad.toml\"".to_owned(),

@@ -1,4 +1,4 @@
-//! What one event of a stream holds, as far as the relay must know.
+//! What one event of a stream holds, as far as whoever forwards or judges it must know.
 //!
 //! Each event is looked at by itself and in doubt taken for the worse: what cannot be read may hold a call.
 
@@ -7,7 +7,7 @@ use crate::wire::chunk::Chunk;
 /// An event's payload.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one event")]
-pub(super) enum Payload<'a> {
+pub enum Payload<'a> {
     /// No data: a comment, a field of another kind, or an empty `data` line, which is never dispatched.
     Nothing,
     /// `[DONE]`
@@ -23,7 +23,7 @@ pub(super) enum Payload<'a> {
 impl<'a> Payload<'a> {
     /// Reads the joined data of an event; `error`: its event is named so.
     #[must_use]
-    pub(super) fn read(data: Option<&'a [u8]>, error: bool, max_depth: usize) -> Self {
+    pub fn read(data: Option<&'a [u8]>, error: bool, max_depth: usize) -> Self {
         let data = data.unwrap_or_default().trim_ascii();
         match data {
             b"" | b"[DONE]" if error => Payload::Error,
@@ -47,7 +47,7 @@ impl<'a> Payload<'a> {
 
     /// Whether it may carry a piece of a call. What cannot be read may.
     #[must_use]
-    pub(super) fn carries_calls(&self) -> bool {
+    pub fn carries_calls(&self) -> bool {
         match self {
             Payload::Nothing | Payload::Done | Payload::Error => false,
             Payload::Chunk(chunk) => has_calls(chunk),
@@ -58,7 +58,7 @@ impl<'a> Payload<'a> {
 
 /// Whether a chunk carries a piece of a call.
 #[must_use]
-pub(super) fn has_calls(chunk: &Chunk<'_>) -> bool {
+pub fn has_calls(chunk: &Chunk<'_>) -> bool {
     chunk
         .choices
         .iter()
