@@ -56,6 +56,20 @@ pub enum EncodingError {
 /// # Errors
 /// None that is known: what is in memory can be written.
 pub fn encode(used: Millis, conversation: &Conversation) -> Result<Vec<u8>, EncodingError> {
+    let mut bytes = Vec::new();
+    encode_to(&mut bytes, used, conversation)?;
+    Ok(bytes)
+}
+
+/// The same, behind what stands there.
+///
+/// # Errors
+/// As of [`encode`].
+pub fn encode_to(
+    bytes: &mut Vec<u8>,
+    used: Millis,
+    conversation: &Conversation,
+) -> Result<(), EncodingError> {
     /// The same as [`Kept`], without a copy.
     #[derive(Encode)]
     struct Borrowed<'a> {
@@ -64,9 +78,8 @@ pub fn encode(used: Millis, conversation: &Conversation) -> Result<Vec<u8>, Enco
         #[n(1)]
         conversation: &'a Conversation,
     }
-    let mut bytes = vec![FORMAT];
-    minicbor::encode(Borrowed { used, conversation }, &mut bytes).map_err(damaged)?;
-    Ok(bytes)
+    bytes.push(FORMAT);
+    minicbor::encode(Borrowed { used, conversation }, bytes).map_err(damaged)
 }
 
 /// Reads what [`encode`] wrote, in this version or another.

@@ -4,11 +4,12 @@
 //! segment: "TIGERTLY" · format u16 · 6 bytes 0 · number u64 · key check 8 bytes | record | record | …
 //! record:  mark u16 · kind u8 · 0 · length u32 · check 8 bytes · key 32 bytes | payload
 //! ```
-//! Numbers are little-endian. The check is a BLAKE3 hash of kind, length, key and payload, cut to 8 bytes:
-//! a record is whole or it is none.
+//! Numbers are little-endian. The check is the XXH3 of key and payload, seeded with kind and length: a record is
+//! whole or it is none. It finds what a crash or a disk damaged, and nobody else can write here.
 
 use super::super::ConversationKey;
 use crate::ledger::digest::{Digest, DigestKey};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The format of segments that this version writes.
 pub(super) const FORMAT: u16 = 1;
@@ -16,6 +17,9 @@ pub(super) const FORMAT: u16 = 1;
 pub(super) const HEAD: usize = 32;
 /// Bytes of a record before its payload.
 pub(super) const RECORD: usize = 48;
+
+/// Where its key begins.
+const KEY_AT: usize = 16;
 
 const MAGIC: &[u8; 8] = b"TIGERTLY";
 const MARK: [u8; 2] = [0xe7, 0x16];
@@ -49,20 +53,30 @@ impl Record<'_> {
 
     /// Its bytes. `None`: it is too large.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
-        let length = u32::try_from(self.payload.len()).ok()?;
-        if self.payload.len() > LARGEST {
-            return None;
-        }
-        let kind = self.kind as u8;
-        let mut bytes = Vec::with_capacity(self.size());
-        bytes.extend_from_slice(&MARK);
-        bytes.extend_from_slice(&[kind, 0]);
-        bytes.extend_from_slice(&length.to_le_bytes());
-        bytes.extend_from_slice(&check(kind, length, self.key, self.payload));
-        bytes.extend_from_slice(self.key);
+        let mut bytes = begin(self.kind, self.key, self.size());
         bytes.extend_from_slice(self.payload);
-        Some(bytes)
+        seal(bytes)
     }
+}
+
+/// A record without its payload, which is to be written behind it; `size` is about how large it becomes.
+pub(super) fn begin(kind: Kind, key: &[u8; 32], size: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size.max(RECORD));
+    bytes.extend_from_slice(&MARK);
+    bytes.extend_from_slice(&[kind as u8, 0]);
+    bytes.extend_from_slice(&[0; 12]);
+    bytes.extend_from_slice(key);
+    bytes
+}
+
+/// The record, once its payload is behind it. `None`: it is too large.
+pub(super) fn seal(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+    let (head, payload) = bytes.split_first_chunk::<RECORD>()?;
+    let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= LARGEST)?;
+    let check = check(head[2], length, &bytes[KEY_AT..]);
+    bytes[4..8].copy_from_slice(&length.to_le_bytes());
+    bytes[8..KEY_AT].copy_from_slice(&check);
+    Some(bytes)
 }
 
 /// Why there is no record at a place.
@@ -76,36 +90,53 @@ pub(super) enum Unreadable {
 
 /// The record that begins at `at`.
 pub(super) fn record(segment: &[u8], at: usize) -> Result<Record<'_>, Unreadable> {
-    use Unreadable::Broken;
-    let bytes = segment.get(at..).ok_or(Broken)?;
-    let (head, rest) = bytes.split_first_chunk::<RECORD>().ok_or(Broken)?;
-    if head[..2] != MARK {
-        return Err(Broken);
+    let framed = Framed::at(segment, at).ok_or(Unreadable::Broken)?;
+    if *framed.check != check(framed.kind, framed.length, framed.checked) {
+        return Err(Unreadable::Broken);
     }
-    let (kind, length) = (head[2], u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
-    let payload = rest.get(..length as usize).ok_or(Broken)?;
-    let (_, key) = head.split_last_chunk::<32>().ok_or(Broken)?;
-    if payload.len() > LARGEST || head[8..16] != check(kind, length, key, payload) {
-        return Err(Broken);
-    }
-    let kind = match kind {
-        1 => Kind::State,
-        2 => Kind::Gone,
-        3 => Kind::Synced,
-        other => return Err(Unreadable::Newer(other)),
-    };
-    Ok(Record { kind, key, payload })
+    framed.record()
 }
 
-fn check(kind: u8, length: u32, key: &[u8; 32], payload: &[u8]) -> [u8; 8] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&[kind]);
-    hasher.update(&length.to_le_bytes());
-    hasher.update(key);
-    hasher.update(payload);
-    let mut check = [0; 8];
-    check.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    check
+/// The same without a look at its check: for whoever only asks whether it is still needed.
+pub(super) fn unchecked(segment: &[u8], at: usize) -> Result<Record<'_>, Unreadable> {
+    Framed::at(segment, at).ok_or(Unreadable::Broken)?.record()
+}
+
+/// What stands where a record should.
+struct Framed<'a> {
+    kind: u8,
+    length: u32,
+    check: &'a [u8; 8],
+    /// Its key and payload.
+    checked: &'a [u8],
+}
+
+impl<'a> Framed<'a> {
+    fn at(segment: &'a [u8], at: usize) -> Option<Self> {
+        let bytes = segment.get(at..)?;
+        let (head, _) = bytes.split_first_chunk::<RECORD>()?;
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let (_, check) = head[..KEY_AT].split_last_chunk()?;
+        let checked = bytes.get(KEY_AT..RECORD.checked_add(length as usize)?)?;
+        let fits = head[..2] == MARK && length as usize <= LARGEST;
+        fits.then_some(Framed { kind: head[2], length, check, checked })
+    }
+
+    fn record(&self) -> Result<Record<'a>, Unreadable> {
+        let kind = match self.kind {
+            1 => Kind::State,
+            2 => Kind::Gone,
+            3 => Kind::Synced,
+            other => return Err(Unreadable::Newer(other)),
+        };
+        let (key, payload) = self.checked.split_first_chunk().ok_or(Unreadable::Broken)?;
+        Ok(Record { kind, key, payload })
+    }
+}
+
+fn check(kind: u8, length: u32, key_and_payload: &[u8]) -> [u8; 8] {
+    let seed = u64::from(kind) << 32 | u64::from(length);
+    xxh3_64_with_seed(key_and_payload, seed).to_le_bytes()
 }
 
 /// What a segment begins with.

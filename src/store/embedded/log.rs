@@ -23,6 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 
+/// By how much an event lets a conversation grow, as a rule: what is written is then gathered without moving it.
+const GROWTH: usize = 512;
+
 /// A point in the log: all before it was written earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
@@ -140,7 +143,12 @@ impl Log {
 
     /// Appends a record; gives where it is.
     pub(super) fn append(&self, record: &Record<'_>) -> io::Result<Place> {
-        let bytes = record.bytes().ok_or(io::ErrorKind::FileTooLarge)?;
+        self.append_bytes(record.bytes())
+    }
+
+    /// Appends the bytes of a record; `None`: it is too large.
+    fn append_bytes(&self, bytes: Option<Vec<u8>>) -> io::Result<Place> {
+        let bytes = bytes.ok_or(io::ErrorKind::FileTooLarge)?;
         let size = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let mut active = self.active.lock();
         let written = self.write_whole(&mut active, &bytes);
@@ -314,12 +322,13 @@ impl Backing for Arc<Log> {
         before: Option<Place>,
     ) -> Result<Place, StoreError> {
         self.usable()?;
-        let payload = encoding::encode(used, conversation)
+        let about = before.map_or(RECORD, |before| before.size as usize) + GROWTH;
+        let mut bytes = frame::begin(Kind::State, &frame::key_bytes(key), about);
+        encoding::encode_to(&mut bytes, used, conversation)
             .map_err(|_| StoreError::Unavailable("a conversation cannot be written"))?;
-        let key = &frame::key_bytes(key);
-        let record = Record { kind: Kind::State, key, payload: &payload };
-        let place = self.append(&record).map_err(|error| Log::not_written(&error))?;
-        self.live.fetch_add((RECORD + payload.len()) as u64, Ordering::Relaxed);
+        let place =
+            self.append_bytes(frame::seal(bytes)).map_err(|error| Log::not_written(&error))?;
+        self.live.fetch_add(place.size.into(), Ordering::Relaxed);
         self.freed(before);
         Ok(place)
     }

@@ -146,7 +146,7 @@ impl Log {
         let mut at = HEAD;
         while at < bytes.len() {
             let broken = || io::Error::other(format!("segment {number} is damaged at byte {at}"));
-            let record = frame::record(&bytes, at).map_err(|_| broken())?;
+            let record = frame::unchecked(&bytes, at).map_err(|_| broken())?;
             let position = Position { segment: number, offset: at as u64 };
             let size = u32::try_from(record.size()).map_err(io::Error::other)?;
             let place = Place { at: position, size };
@@ -155,6 +155,7 @@ impl Log {
             {
                 let mut slot = cell.lock();
                 if slot.place == Some(place) {
+                    let record = frame::record(&bytes, at).map_err(|_| broken())?;
                     slot.place = Some(self.append(&record)?);
                 }
             }
