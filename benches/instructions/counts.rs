@@ -28,7 +28,7 @@ impl Counts {
 
     pub(crate) fn written(&self) -> String {
         let mut text = format!(
-            "# Instructions of the pure parts. `cargo bench --bench instructions -- --bless` writes this file.\n{TOOLCHAIN}{}\n",
+            "# Instructions of the pure parts. `cargo run --release --features bench --bin instructions -- --bless` writes this file.\n{TOOLCHAIN}{}\n",
             self.toolchain
         );
         for (name, count) in &self.each {
@@ -70,7 +70,7 @@ impl Counts {
             println!(
                 "more than {TOLERANCE} % above the file, or the file is not whole. If it must be so:"
             );
-            println!("  cargo bench --bench instructions -- --bless");
+            println!("  cargo run --release --features bench --bin instructions -- --bless");
         }
         sound
     }

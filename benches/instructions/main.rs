@@ -1,10 +1,10 @@
 //! How many instructions the pure parts take, held against `counts.txt` beside this file.
 //!
 //! ```text
-//! cargo bench --bench instructions                 compares: 1 when something takes over 5 % more
-//! cargo bench --bench instructions -- --bless      writes the counts down
+//! cargo run --release --features bench --bin instructions              compares: 1 when something takes over 5 % more
+//! cargo run --release --features bench --bin instructions -- --bless   writes the counts down
 //! ```
-//! Needs `valgrind`: callgrind counts what a program executes, whatever else the machine does, so a count is the
+//! It is a program and no bench, so that it is built with the dependencies of what ships. Needs `valgrind`: callgrind counts what a program executes, whatever else the machine does, so a count is the
 //! same on every machine with the same compiler and C library. Which vector instructions `memchr`, `simdutf8`
 //! and `blake3` choose is decided when they run; under callgrind they see the processor that it emulates, which
 //! has AVX2 where the machine has it, and never AVX-512. All three are written at the head of the file, and when
@@ -45,10 +45,6 @@ fn main() -> ExitCode {
         run_all();
         return ExitCode::SUCCESS;
     }
-    if !asked("--bench") {
-        println!("counts instructions; run by `cargo bench --bench instructions`");
-        return ExitCode::SUCCESS;
-    }
     let counted = count();
     if asked("--bless") {
         std::fs::write(FILE, counted.written()).unwrap();
@@ -84,8 +80,10 @@ fn measured(runs: Vec<workloads::Run>) -> Vec<Box<dyn Any>> {
 
 /// Runs this program under callgrind, in an empty environment.
 fn count() -> Counts {
-    let scratch = tempfile::tempdir().unwrap();
-    let out = scratch.path().join("out");
+    let scratch =
+        std::env::temp_dir().join(format!("tigertally-instructions-{}", std::process::id()));
+    std::fs::create_dir(&scratch).unwrap();
+    let out = scratch.join("out");
     let counted = Command::new("valgrind")
         .args([
             "--quiet",
@@ -106,7 +104,9 @@ fn count() -> Counts {
         let (times, name) = line.split_once(' ').unwrap();
         (name.to_owned(), total(&out, at) / times.parse::<u64>().unwrap())
     });
-    Counts { toolchain: counts::toolchain(), each: each.collect() }
+    let counts = Counts { toolchain: counts::toolchain(), each: each.collect() };
+    std::fs::remove_dir_all(&scratch).unwrap();
+    counts
 }
 
 /// What the `at`th dump says in all.
