@@ -163,7 +163,7 @@ impl Listening {
     }
 }
 
-/// The event that an end without a blank line leaves.
+/// The event that an end without a blank line leaves, as if the blank line stood there; its own bytes are as they came.
 #[must_use]
 pub fn unfinished(left: Bytes) -> Option<Event> {
     if left.is_empty() {

@@ -325,8 +325,6 @@ impl Journal {
     }
 }
 
-impl Journal {}
-
 /// A text of the upstream's.
 fn text<'a>(field: &Field<'a>) -> Option<Cow<'a, str>> {
     field.text().map(|text| text.decode())

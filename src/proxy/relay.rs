@@ -25,6 +25,7 @@ use super::screen::Payload;
 use super::upstream::Upcall;
 use crate::guard::assembly::{Assembly, Step};
 use crate::guard::fault::{Code, Fault};
+use crate::guard::stream::unfinished;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Ending;
 use crate::wire::sse::{Decoder, Event};
@@ -204,15 +205,10 @@ impl Relay {
     fn end_of_body(&mut self) {
         self.at_end = true;
         let left = std::mem::take(&mut self.decoder).finish();
-        if left.is_empty() || matches!(self.phase, Phase::Over) {
+        if matches!(self.phase, Phase::Over) {
             return;
         }
-        let mut whole = Decoder::default();
-        // A line feed that leads it belongs to the line end before it.
-        let mut closed = left.strip_prefix(b"\n").unwrap_or(&left).to_vec();
-        closed.extend_from_slice(b"\n\n");
-        whole.push(Bytes::from(closed));
-        let Some(event) = whole.next_event() else { return };
+        let Some(event) = unfinished(left) else { return };
         let depth = self.settings.policy.limits.depth;
         let unreadable = matches!(
             Payload::read(event.data.as_deref(), event.is_error(), depth),
@@ -223,7 +219,7 @@ impl Relay {
             return;
         }
         self.torn = true;
-        self.take(Event { wire: left, ..event });
+        self.take(event);
     }
 
     fn take(&mut self, event: Event) {
