@@ -111,7 +111,7 @@ fn digests(request: &ChatRequest<'_>) -> u8 {
     let mut list = key.begin("list");
     let mut sum = 0;
     for message in &request.messages {
-        list.json_knowing(message.raw, message.text);
+        list.object(request.members_of(message));
         for call in &message.tool_calls {
             let text = call.arguments.text().map(|text| text.decode()).unwrap_or_default();
             sum ^= key.arguments(&text).as_bytes()[0];
@@ -121,7 +121,7 @@ fn digests(request: &ChatRequest<'_>) -> u8 {
             if content::may_be_as_short_as(raw, "cancelled".len()) {
                 sum ^= u8::from(content::text(raw).is_some_and(|text| text == "cancelled"));
             }
-            let result = message.text.map(|(_, text)| key.text("result", &text));
+            let result = message.text.map(|text| key.text("result", &text));
             sum ^= result.unwrap_or_else(|| key.json("result", raw)).as_bytes()[0];
         }
     }

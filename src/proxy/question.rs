@@ -48,12 +48,13 @@ pub(super) fn event(
                 .collect(),
         })
         .collect();
+    let (lane, list) = lane_and_list(key, request);
     Admit {
         exchange,
         replica: gateway.replica,
         generation: standing.generation,
-        lane: lane(key, &request.messages),
-        list: list(key, &request.messages),
+        lane,
+        list,
         declared_retry: standing.declared_retry,
         idempotency: standing.idempotency.as_deref().map(|text| idempotency(key, text)),
         runs,
@@ -61,23 +62,26 @@ pub(super) fn event(
     }
 }
 
-/// Leading system and developer messages, and the first user message.
-fn lane(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
-    let mut running = key.begin("lane");
-    let leading = messages.iter().take_while(|message| message.role.instructs());
-    let user = messages.iter().find(|message| message.role == Role::User);
-    for message in leading.chain(user) {
-        running.json_knowing(message.raw, message.text);
+/// The digest of the lane's beginning (leading instructing messages and the first user message), and that of the
+/// whole list. A list most often begins with just that, and is then digested once for both.
+fn lane_and_list(key: &DigestKey, request: &ChatRequest<'_>) -> (Digest, Digest) {
+    let messages = &request.messages;
+    let leading = messages.iter().take_while(|message| message.role.instructs()).count();
+    let user = messages.iter().position(|message| message.role == Role::User);
+    let beginning = leading + usize::from(user == Some(leading));
+    let mut list = key.begin("list");
+    let mut lane = None;
+    for (index, message) in messages.iter().enumerate() {
+        if index == beginning {
+            lane = Some(list.clone());
+        }
+        list.object(request.members_of(message));
     }
-    running.digest()
-}
-
-fn list(key: &DigestKey, messages: &[Message<'_>]) -> Digest {
-    let mut running = key.begin("list");
-    for message in messages {
-        running.json_knowing(message.raw, message.text);
+    let mut lane = lane.unwrap_or_else(|| list.clone());
+    if let Some(user) = user.filter(|user| *user > leading) {
+        lane.object(request.members_of(&messages[user]));
     }
-    running.digest()
+    (lane.digest(), list.digest())
 }
 
 /// Reads the pairs of runs.
@@ -91,8 +95,7 @@ impl Reader<'_> {
         let tool = text(&call.name);
         let declared = self.settings.policy.tools.each.get(tool.as_ref());
         let raw = message.content.map_or("null", |content| content.raw);
-        let known = message.text.map(|(_, text)| text);
-        let content = Content::read(self.key, raw, known, &self.settings.closings, declared);
+        let content = Content::read(self.key, raw, message.text, &self.settings.closings, declared);
         Pair {
             id: text(&call.id).into(),
             arguments: self.key.arguments(&text(&call.arguments)),
@@ -231,8 +234,7 @@ mod tests {
     fn a_lane_is_told_by_its_beginning_and_a_repeat_by_the_whole_list() {
         let lane_and_list = |messages: &str| {
             let body = format!(r#"{{"messages":[{messages}]}}"#);
-            let request = ChatRequest::parse(body.as_bytes(), 16).unwrap();
-            (lane(&key(), &request.messages), list(&key(), &request.messages))
+            lane_and_list(&key(), &ChatRequest::parse(body.as_bytes(), 16).unwrap())
         };
         let system = r#"{"role":"system","content":"s"}"#;
         let first = lane_and_list(&format!(r#"{system},{{"role":"user","content":"A?"}}"#));

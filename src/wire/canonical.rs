@@ -9,24 +9,38 @@
 //! that order. Both keep their own stack: nesting costs no recursion, and work grows with the length of
 //! the text, not with length times depth.
 
-use super::json::{BodyFault, Kind, Piece, Text, escape_at, pieces};
+use super::json::{BodyFault, Kind, Member, Piece, Text, Value, escape_at, pieces};
 use super::scan::{Observer, Scanner};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
 /// Feeds `value` to `sink` in canonical form; feeds nothing, and gives `false`, when it is not one valid JSON
-/// value. Never feeds a 0 byte. `known` is a string that was read from it before, and its offset.
-pub fn feed_valid<'a>(
-    value: &'a str,
-    known: Option<(usize, Text<'a>)>,
-    sink: &mut impl FnMut(&[u8]),
-) -> bool {
+/// value. Never feeds a 0 byte.
+pub fn feed_valid(value: &str, sink: &mut impl FnMut(&[u8])) -> bool {
     let mut out = Out { sink };
     if value.starts_with('"') {
         return text_alone(value).map(|text| out.string(&text)).is_some();
     }
-    Objects::of(value, known).map(|objects| objects.feed(&mut out)).is_some()
+    Objects::of(value).map(|objects| objects.feed(&mut out)).is_some()
+}
+
+/// Feeds an object whose members were read before: as [`feed_valid`] feeds what they were read from, without
+/// reading its strings again.
+pub fn feed_object(members: &[Member<'_>], sink: &mut impl FnMut(&[u8])) {
+    let mut sorted: SmallVec<[&Member<'_>; 8]> = members.iter().collect();
+    // Stable, as in [`Survey`].
+    sorted.sort_by(|one, other| order(&one.key, &other.key));
+    let mut out = Out { sink };
+    let mut before: &[u8] = b"{";
+    for member in sorted {
+        out.put(before);
+        out.string(&member.key);
+        out.put(b":");
+        out.value(&member.value);
+        before = b",";
+    }
+    out.put(if members.is_empty() { b"{}" } else { b"}" });
 }
 
 /// Feeds a string that was read before: as [`feed_valid`] feeds what it was read from.
@@ -66,7 +80,7 @@ struct Object {
 
 impl<'a> Objects<'a> {
     /// `None` when the text is not one JSON value (or is longer than any body may be).
-    fn of(text: &'a str, known: Option<(usize, Text<'a>)>) -> Option<Self> {
+    fn of(text: &'a str) -> Option<Self> {
         u32::try_from(text.len()).ok()?;
         let mut scanner = Scanner::new(text, usize::MAX);
         let objects = Objects {
@@ -75,7 +89,7 @@ impl<'a> Objects<'a> {
             keys: SmallVec::new(),
             strings: SmallVec::new(),
         };
-        let mut survey = Survey { objects, open: SmallVec::new(), pending: SmallVec::new(), known };
+        let mut survey = Survey { objects, open: SmallVec::new(), pending: SmallVec::new() };
         scanner.walk(&mut survey).ok()?;
         scanner.end().ok()?;
         Some(survey.objects)
@@ -217,8 +231,6 @@ struct Survey<'a> {
     open: SmallVec<[(usize, Option<usize>, usize); 4]>,
     /// Keys of the open objects, each with its offset.
     pending: SmallVec<[(u32, Text<'a>); 8]>,
-    /// A string that was read before.
-    known: Option<(usize, Text<'a>)>,
 }
 
 // Every offset fits: the text was measured first.
@@ -226,10 +238,6 @@ struct Survey<'a> {
 impl<'a> Observer<'a> for Survey<'a> {
     fn object(&mut self, at: usize) {
         self.open.push((at, None, self.pending.len()));
-    }
-
-    fn known(&self, at: usize) -> Option<Text<'a>> {
-        self.known.filter(|(known, _)| *known == at).map(|(_, text)| text)
     }
 
     fn string(&mut self, text: Text<'a>, at: usize) {
@@ -268,6 +276,15 @@ impl<'a> Observer<'a> for Survey<'a> {
 
 /// The order of two keys by RFC 8785, which is that of their UTF-16 code units.
 fn order(one: &Text<'_>, other: &Text<'_>) -> Ordering {
+    if let (Some(&first), Some(&second)) =
+        (one.raw().as_bytes().first(), other.raw().as_bytes().first())
+        && first != second
+        && first.max(second) < 0x80
+        && first != b'\\'
+        && second != b'\\'
+    {
+        return first.cmp(&second);
+    }
     let plain = |key: &Text<'_>| !key.is_escaped() && key.raw().is_ascii();
     if plain(one) && plain(other) {
         return one.raw().cmp(other.raw());
@@ -299,6 +316,21 @@ impl<S: FnMut(&[u8])> Out<'_, S> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         (self.sink)(bytes);
+    }
+
+    fn value(&mut self, value: &Value<'_>) {
+        let raw = match value {
+            Value::Text(text) => return self.string(text),
+            Value::Raw(raw) => raw,
+        };
+        match raw.as_bytes().first() {
+            Some(b'-' | b'0'..=b'9') => self.number(raw),
+            Some(b'n' | b't' | b'f') => self.put(raw.as_bytes()),
+            _ => {
+                // It was read, so it is valid.
+                let _ = feed_valid(raw, self.sink);
+            }
+        }
     }
 
     /// A string in RFC 8785's form: only what must be escaped is, in its shortest way.
@@ -391,15 +423,15 @@ impl<S: FnMut(&[u8])> fmt::Write for Out<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
     use proptest::prelude::*;
-    use serde_json::Value;
+    use serde_json::Value as Tree;
 
     fn canonical(text: &str) -> String {
         let mut out = Vec::new();
         let mut sink = |bytes: &[u8]| out.extend_from_slice(bytes);
-        if !feed_valid(text, None, &mut sink) {
+        if !feed_valid(text, &mut sink) {
             feed_invalid(text, &mut sink);
         }
         assert!(!out.contains(&0));
@@ -469,22 +501,38 @@ mod tests {
     fn long_texts_go_through_in_one_piece() {
         let text = format!("\"{}\"", "x".repeat(100_000));
         let mut longest = 0;
-        assert!(feed_valid(&text, None, &mut |bytes| longest = longest.max(bytes.len())));
+        assert!(feed_valid(&text, &mut |bytes| longest = longest.max(bytes.len())));
         assert_eq!(longest, 100_000);
     }
 
     #[test]
-    fn a_string_that_was_read_before_makes_no_difference() {
+    fn what_was_read_before_makes_no_difference() {
         let long = "x\\u0041\\n".repeat(30);
         for text in ["", "a", r"\u0041\/", r"\n", long.as_str()] {
-            let value = format!(r#"{{"b": "{text}" ,"a":["{text}",{{"d":1,"c":"{text}"}}]}}"#);
-            let known = Scanner::from(&value, 6).text().unwrap();
+            let nested = format!(r#"["{text}", {{"d":1,"c":"{text}"}}]"#);
+            let value = format!(
+                r#"{{"b": "{text}" ,"a":{nested},"\u0060":-0,"d":1.0,"c":null,"é":{{}},"e":true}}"#
+            );
+            let mut members = Vec::new();
+            let read = Scanner::new(&value, 8).members(|value, key, _| {
+                let value = match value.kind()? {
+                    Kind::String => Value::Text(value.text()?),
+                    _ => Value::Raw(value.skip()?.raw),
+                };
+                members.push(Member { key, value });
+                Ok(())
+            });
+            read.unwrap();
             let (mut out, mut alone) = (Vec::new(), Vec::new());
-            assert!(feed_valid(&value, Some((6, known)), &mut |bytes| out.extend_from_slice(bytes)));
+            feed_object(&members, &mut |bytes| out.extend_from_slice(bytes));
             assert_eq!(String::from_utf8(out).unwrap(), canonical(&value));
-            feed_text(&known, &mut |bytes| alone.extend_from_slice(bytes));
+            let Value::Text(text_of) = &members[0].value else { panic!("no text") };
+            feed_text(text_of, &mut |bytes| alone.extend_from_slice(bytes));
             assert_eq!(String::from_utf8(alone).unwrap(), canonical(&format!("\"{text}\"")));
         }
+        let mut empty = Vec::new();
+        feed_object(&[], &mut |bytes| empty.extend_from_slice(bytes));
+        assert_eq!(empty, b"{}");
     }
 
     #[test]
@@ -500,36 +548,36 @@ mod tests {
         assert!(canonical(&deep).ends_with("],\"b\":1}],\"b\":1}"));
     }
 
-    fn value() -> impl Strategy<Value = Value> {
+    fn value() -> impl Strategy<Value = Tree> {
         let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<f64>().prop_filter("finite", |x| x.is_finite()).prop_map(Value::from),
-            "[ -~é中😀\u{0}-\u{1f}]{0,6}".prop_map(Value::from),
+            Just(Tree::Null),
+            any::<bool>().prop_map(Tree::from),
+            any::<i64>().prop_map(Tree::from),
+            any::<f64>().prop_filter("finite", |x| x.is_finite()).prop_map(Tree::from),
+            "[ -~é中😀\u{0}-\u{1f}]{0,6}".prop_map(Tree::from),
         ];
         leaf.prop_recursive(4, 32, 5, |inner| {
             prop_oneof![
-                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Tree::from),
                 prop::collection::btree_map("[a-cé😀\u{fb33}\n\"]{0,2}", inner, 0..5)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+                    .prop_map(|map| Tree::Object(map.into_iter().collect())),
             ]
         })
     }
 
     /// The same value spelled otherwise: keys backwards, white space, every character escaped.
-    fn respelled(value: &Value, escape: bool, out: &mut String) {
+    fn respelled(value: &Tree, escape: bool, out: &mut String) {
         let text = |text: &str| {
             let units = text.encode_utf16().map(|unit| format!("\\u{unit:04X}"));
             if escape {
                 format!("\"{}\"", units.collect::<String>())
             } else {
-                Value::from(text).to_string()
+                Tree::from(text).to_string()
             }
         };
         match value {
-            Value::String(string) => out.push_str(&text(string)),
-            Value::Array(items) => {
+            Tree::String(string) => out.push_str(&text(string)),
+            Tree::Array(items) => {
                 out.push('[');
                 for (position, item) in items.iter().enumerate() {
                     out.push_str(if position > 0 { " ,\n" } else { " " });
@@ -537,7 +585,7 @@ mod tests {
                 }
                 out.push(']');
             }
-            Value::Object(members) => {
+            Tree::Object(members) => {
                 out.push('{');
                 for (position, (key, item)) in members.iter().rev().enumerate() {
                     out.push_str(if position > 0 { "\t," } else { "\r" });
@@ -565,14 +613,14 @@ mod tests {
         fn values_differ_as_their_canonical_forms_do(one in value(), other in value()) {
             let (a, b) = (canonical(&one.to_string()), canonical(&other.to_string()));
             // Read back, a canonical form is the value again; integers and floats of one value are one.
-            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            let read = |text: &str| serde_json::from_str::<Tree>(text).unwrap();
             prop_assert_eq!(a == b, read(&a) == read(&b));
         }
 
         #[test]
         fn a_changed_leaf_changes_the_form(value in value(), name in "[a-z]{1,3}") {
-            let wrapped = |leaf: Value| canonical(&serde_json::json!({"k": value, "l": [leaf]}).to_string());
-            prop_assert_ne!(wrapped(Value::from(name.clone())), wrapped(Value::from(format!("{name}!"))));
+            let wrapped = |leaf: Tree| canonical(&serde_json::json!({"k": value, "l": [leaf]}).to_string());
+            prop_assert_ne!(wrapped(Tree::from(name.clone())), wrapped(Tree::from(format!("{name}!"))));
         }
 
         #[test]

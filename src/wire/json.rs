@@ -107,6 +107,24 @@ impl<'a> Text<'a> {
     }
 }
 
+/// A member of an object that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// Its key.
+    pub key: Text<'a>,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+/// A value that was read: known to be whole and valid.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A string.
+    Text(Text<'a>),
+    /// Anything, as it stands.
+    Raw(&'a str),
+}
+
 fn unescaped(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut at = 0;

@@ -5,10 +5,11 @@
 
 use super::call;
 pub use super::call::ToolCall;
-use super::json::{BodyFault, Field, Kind, Text, utf8};
+use super::json::{BodyFault, Field, Kind, Member, Text, Value, utf8};
 pub use super::role::Role;
 use super::scan::Scanner;
 pub use super::scan::Span;
+use std::ops::Range;
 
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct ChatRequest<'a> {
     pub splice_at: usize,
     /// The message list.
     pub messages: Vec<Message<'a>>,
+    /// The members of all messages, one message after the other.
+    members: Vec<Member<'a>>,
     /// The raw `tools` value, when it is a non-empty list.
     pub tools_raw: Option<&'a str>,
     /// The tools offered: `tools`, legacy `functions`, and the `tools` of instructing messages.
@@ -68,12 +71,14 @@ pub struct Message<'a> {
     pub name: Field<'a>,
     /// The raw `content` value, and its offset in the body.
     pub content: Option<Span<'a>>,
-    /// The content, when it is a string, and its offset in `raw`: for who digests it, and need not read it again.
-    pub text: Option<(usize, Text<'a>)>,
+    /// The content, when it is a string: for who digests it, and need not read it again.
+    pub text: Option<Text<'a>>,
     /// Whether a legacy `function_call` object stands here.
     pub function_call: bool,
     /// Offset of its `tools`, when there are any.
     tools_at: Option<usize>,
+    /// Where its members stand among those of all messages.
+    members: Range<usize>,
 }
 
 /// One offered tool.
@@ -131,6 +136,7 @@ impl<'a> ChatRequest<'a> {
             body,
             splice_at,
             messages: Vec::new(),
+            members: Vec::new(),
             tools_raw: None,
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
@@ -144,10 +150,16 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
+    /// The members of one of its messages, in the order of the text.
+    #[must_use]
+    pub fn members_of(&self, message: &Message<'a>) -> &[Member<'a>] {
+        self.members.get(message.members.clone()).unwrap_or_default()
+    }
+
     fn member(&mut self, value: &mut Scanner<'a>, key: &str) -> Result<(), BodyFault> {
         match key {
             "messages" => {
-                self.messages = messages(value)?;
+                self.messages = messages(value, &mut self.members)?;
                 self.tools_in_messages()?;
             }
             "tools" => {
@@ -188,49 +200,66 @@ fn slot(value: &mut Scanner<'_>) -> Result<Slot, BodyFault> {
     Ok(if matches!(value.field()?, Field::Null) { Slot::Null(at) } else { Slot::Set })
 }
 
-fn messages<'a>(value: &mut Scanner<'a>) -> Result<Vec<Message<'a>>, BodyFault> {
+fn messages<'a>(
+    value: &mut Scanner<'a>,
+    members: &mut Vec<Member<'a>>,
+) -> Result<Vec<Message<'a>>, BodyFault> {
     if value.kind()? != Kind::Array {
         return Err(BodyFault::shape(value.offset(), "a list of messages is required"));
     }
     let mut messages = Vec::new();
     value.array(|value, _| {
-        messages.push(message(value)?);
+        messages.push(message(value, members)?);
         Ok(())
     })?;
     Ok(messages)
 }
 
-fn message<'a>(value: &mut Scanner<'a>) -> Result<Message<'a>, BodyFault> {
+fn message<'a>(
+    value: &mut Scanner<'a>,
+    members: &mut Vec<Member<'a>>,
+) -> Result<Message<'a>, BodyFault> {
     if value.kind()? != Kind::Object {
         return Err(BodyFault::shape(value.offset(), "a message must be an object"));
     }
     let mut message = Message::default();
+    let first = members.len();
     let from = value.mark();
-    value.object(|value, key| {
-        match key {
-            "role" => message.role = Role::of(value.field()?),
+    value.object_as_sent(|value, name, key| {
+        let at = value.mark();
+        let mut text = None;
+        match name {
+            "role" => text = take(value, |field| message.role = Role::of(field))?,
             "content" => {
-                let at = value.mark();
-                message.content = Some(if value.kind()? == Kind::String {
-                    message.text = Some((at - from, value.text()?));
-                    Span { at, raw: value.since(at) }
-                } else {
-                    value.skip()?
-                });
+                text = take(value, |field| message.text = field.text())?;
+                message.content = Some(Span { at, raw: value.since(at) });
             }
             "tool_calls" => message.tool_calls = call::list(value)?,
-            "tool_call_id" => message.tool_call_id = value.field()?,
-            "name" => message.name = value.field()?,
+            "tool_call_id" => text = take(value, |field| message.tool_call_id = field)?,
+            "name" => text = take(value, |field| message.name = field)?,
             "tools" => message.tools_at = Some(value.skip()?.at),
             "function_call" => {
                 message.function_call = matches!(value.field()?, Field::Other(Kind::Object));
             }
-            _ => drop(value.skip()?),
+            _ => text = take(value, |_| {})?,
         }
+        let value = text.map_or_else(|| Value::Raw(value.since(at)), Value::Text);
+        members.push(Member { key, value });
         Ok(())
     })?;
     message.raw = value.since(from);
+    message.members = first..members.len();
     Ok(message)
+}
+
+/// Reads a member; gives its text, when it is one.
+fn take<'a>(
+    value: &mut Scanner<'a>,
+    to: impl FnOnce(Field<'a>),
+) -> Result<Option<Text<'a>>, BodyFault> {
+    let field = value.field()?;
+    to(field);
+    Ok(field.text())
 }
 
 /// A list of objects, and its raw text when it is not empty. Anything else is left to the upstream.

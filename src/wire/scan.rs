@@ -129,13 +129,25 @@ impl<'a> Scanner<'a> {
     where
         V: FnMut(&mut Self, &str) -> Result<(), BodyFault>,
     {
+        self.object_as_sent(|value, name, _| visit(value, name))
+    }
+
+    /// The same, where `visit` also gets each key as it was sent.
+    ///
+    /// # Errors
+    /// As of [`Scanner::object`].
+    #[inline]
+    pub(super) fn object_as_sent<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
+    where
+        V: FnMut(&mut Self, &str, Text<'a>) -> Result<(), BodyFault>,
+    {
         let mut keys = Keys::default();
         self.members(|value, key, at| {
             let name = key.decode();
             if !keys.insert(key) {
                 return Err(repeated_key(at).under(&name));
             }
-            visit(value, &name).map_err(|fault| fault.under(&name))
+            visit(value, &name, key).map_err(|fault| fault.under(&name))
         })
     }
 

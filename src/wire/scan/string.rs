@@ -1,14 +1,13 @@
 //! How far a JSON string goes on before something in it needs a look.
 //!
-//! Keys and most values end within a few words, and texts of programs or of JSON hold an escape every few bytes:
-//! so words of eight bytes are tested at once, and escapes of two characters are passed within a word. Long
-//! plain text is searched by vector instructions.
+//! Sixteen bytes are compared at once, by the vector instructions that every processor of its kind has, and each
+//! block gives a bit for each byte that may end a plain stretch. Texts of programs or of JSON hold an escape every few
+//! bytes: those of two characters are passed bit by bit, without a new search.
 
 use super::Escapes;
+use wide::u8x16;
 
-/// Words without an escape after which text counts as plain.
-const WORDS_FIRST: usize = 6;
-const WORD: usize = size_of::<u64>();
+const BLOCK: usize = 16;
 
 /// How many bytes from `at` on are plain or escapes of two characters: up to the quote, a control character, or
 /// an escape that needs a closer look.
@@ -16,45 +15,23 @@ const WORD: usize = size_of::<u64>();
 pub(super) fn plain_length(bytes: &[u8], at: usize, escapes: &mut Escapes) -> usize {
     let start = at;
     let mut at = at;
-    let mut plain = 0;
-    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<WORD>()) {
-        let mut specials = specials(u64::from_le_bytes(*word));
-        if specials == 0 {
-            at += WORD;
-            plain += 1;
-            if plain == WORDS_FIRST {
-                at += long_plain_length(bytes.get(at..).unwrap_or_default());
-                plain = 0;
-            }
-            continue;
-        }
-        plain = 0;
-        let mut next = at + WORD;
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<BLOCK>()) {
+        let mut specials = specials(*block);
+        let mut next = at + BLOCK;
         while specials != 0 {
-            let place = at + (specials.trailing_zeros() / 8) as usize;
+            let place = at + specials.trailing_zeros() as usize;
             if bytes[place] != b'\\' || !bytes.get(place + 1).is_some_and(|&byte| is_short(byte)) {
                 return place - start;
             }
             *escapes = (*escapes).max(Escapes::Short);
-            // The escaped character is passed as well, in this word or the next.
+            // The escaped character is passed as well, in this block or the next.
             next = next.max(place + 2);
-            specials &= u64::MAX.checked_shl(8 * (place + 2 - at) as u32).unwrap_or(0);
+            specials &= !(0b11 << (place - at));
         }
         at = next;
     }
     let rest = bytes.get(at..).unwrap_or_default();
     at - start + rest.iter().position(|&byte| is_special(byte)).unwrap_or(rest.len())
-}
-
-/// The same of text that was plain for long, without its escapes.
-fn long_plain_length(bytes: &[u8]) -> usize {
-    let end = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
-    let plain = &bytes[..end];
-    // Without a branch a byte, which the compiler turns into vector code.
-    if plain.iter().fold(u8::MAX, |least, &byte| least.min(byte)) >= 0x20 {
-        return end;
-    }
-    plain.iter().position(|&byte| byte < 0x20).unwrap_or(end)
 }
 
 /// Whether the character makes an escape of two that RFC 8785 would write as well.
@@ -66,20 +43,20 @@ fn is_short(byte: u8) -> bool {
 /// Ends a plain stretch of a string: the quote, a backslash, or a control character.
 #[inline]
 fn is_special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < 0x20
+    byte == b'"' || byte == b'\\' || byte <= CONTROL
 }
 
-/// The top bit of each special byte of eight, the first in the lowest place.
+/// The highest of the control characters that JSON escapes.
+const CONTROL: u8 = 0x1f;
+
+/// A bit for each special byte, the first in the lowest place.
 #[inline]
-fn specials(word: u64) -> u64 {
-    const ONES: u64 = u64::MAX / 0xff;
-    const LOW: u64 = ONES * 0x7f;
-    // The top bit of a byte that is not 0. No carry leaves a byte.
-    let other = |word: u64| ((word & LOW) + LOW) | word;
-    let quote = other(word ^ (ONES * b'"' as u64));
-    let backslash = other(word ^ (ONES * b'\\' as u64));
-    let control = other(word & (ONES * 0xe0));
-    !(quote & backslash & control) & (ONES << 7)
+fn specials(block: [u8; BLOCK]) -> u32 {
+    let bytes = u8x16::new(block);
+    let quote = bytes.simd_eq(u8x16::splat(b'"'));
+    let backslash = bytes.simd_eq(u8x16::splat(b'\\'));
+    let control = bytes.min(u8x16::splat(CONTROL)).simd_eq(bytes);
+    (quote | backslash | control).to_bitmask()
 }
 
 #[cfg(test)]
@@ -95,6 +72,17 @@ mod tests {
             assert_eq!(length(&text), plain);
             for special in ["\"", "\\u", "\\/", "\\x", "\u{1f}"] {
                 assert_eq!(length(&format!("{text}{special}{text}")), plain, "{special}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_byte_is_special_or_not_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            for place in 0..BLOCK {
+                let mut block = [b'x'; BLOCK];
+                block[place] = byte;
+                assert_eq!(specials(block), u32::from(is_special(byte)) << place, "{byte}");
             }
         }
     }
@@ -119,7 +107,7 @@ mod tests {
             }
             // What is left at the very end is looked at by the scanner.
             let stops = bytes.get(before + found) == Some(&b'\\');
-            prop_assert!(before + found == at || (stops && bytes.len() - before - found < 2 * WORD));
+            prop_assert!(before + found == at || (stops && bytes.len() - before - found < BLOCK));
             prop_assert!(before + found != at || escapes == some);
         }
     }

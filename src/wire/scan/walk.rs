@@ -7,13 +7,6 @@ use smallvec::SmallVec;
 
 /// What a walk over a value is told. Each has a default that does nothing.
 pub trait Observer<'a> {
-    /// The string that begins at an offset, where it was read before and need not be again.
-    #[inline]
-    fn known(&self, at: usize) -> Option<Text<'a>> {
-        let _ = at;
-        None
-    }
-
     /// A string that is a value, at an offset.
     #[inline]
     fn string(&mut self, text: Text<'a>, at: usize) {
@@ -60,14 +53,7 @@ impl<'a> Scanner<'a> {
                 Kind::Array => self.begin(false, observer, &mut open)?,
                 Kind::String => {
                     let at = self.at;
-                    let text = match observer.known(at) {
-                        Some(text) => {
-                            self.at += text.quoted_length();
-                            text
-                        }
-                        None => self.text()?,
-                    };
-                    observer.string(text, at);
+                    observer.string(self.text()?, at);
                     false
                 }
                 Kind::Number => self.number().map(|_| false)?,
