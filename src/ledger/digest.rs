@@ -3,6 +3,7 @@
 //! The key lives in the store, so a guessable result cannot be looked up by its hash.
 
 use crate::wire::canonical;
+use crate::wire::hex::Hex;
 use crate::wire::json::{Member, Text};
 use highway::{HighwayHash, HighwayHasher, Key};
 use minicbor::{Decode, Encode};
@@ -33,7 +34,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+        f.write_str(Hex::of(u128::from_be_bytes(self.0)).as_str())
     }
 }
 

@@ -5,6 +5,7 @@ pub use super::story::{Held, Part, Story};
 
 use super::digest::Digest;
 use crate::guard::fault::{Code, Fault};
+use crate::wire::hex::Hex;
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -34,7 +35,7 @@ pub struct ExchangeId(#[n(0)] pub u128);
 
 impl fmt::Display for ExchangeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(Hex::of(self.0).as_str())
     }
 }
 

@@ -8,6 +8,7 @@
 use super::pool::{HttpClient, UpBody};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{AbortOutcome, Metrics};
+use crate::wire::hex::Hex;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
@@ -43,7 +44,7 @@ impl Rid {
 
 impl fmt::Display for Rid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(Hex::of(self.0).as_str())
     }
 }
 

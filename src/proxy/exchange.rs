@@ -26,8 +26,9 @@ use crate::telemetry::{ExchangeOutcome, Route};
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response, StatusCode, header, response};
+use http::{Request, Response, StatusCode, Version, header, response};
 use hyper::body::Incoming;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -39,20 +40,23 @@ pub(crate) async fn guarded(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     peer: Arc<Peer>,
-) -> Response<Body> {
+) -> Result<Response<Body>, Infallible> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Chat, &parts.headers);
-    let ran = tokio::select! {
-        biased;
-        ran = run(&gateway, &settings, &mut journal, parts, body, &peer) => ran,
+    let woken = in_its_connection(parts.version);
+    let running = run(&gateway, &settings, &mut journal, parts, body, &peer);
+    Ok(match gateway.cut.before(woken, running).await {
+        Some(Ok(going)) => going.into_response(gateway, settings, journal),
+        Some(Err(refusal)) => refuse(&refusal, &mut journal),
         // What was under way is ended by its guards.
-        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
-    };
-    match ran {
-        Ok(going) => going.into_response(gateway, settings, journal),
-        Err(refusal) => refuse(&refusal, &mut journal),
-    }
+        None => refuse_cut(&mut journal),
+    })
+}
+
+/// Whether a request is served in the task of its connection. A stream of HTTP/2 has a task of its own.
+fn in_its_connection(version: Version) -> bool {
+    version <= Version::HTTP_11
 }
 
 /// Serves a route that is forwarded unjudged.
@@ -61,9 +65,10 @@ pub(crate) async fn unguarded(
     request: Request<Incoming>,
     route: Route,
     peer: Arc<Peer>,
-) -> Response<Body> {
+) -> Result<Response<Body>, Infallible> {
     let settings = gateway.settings();
     let (parts, body) = request.into_parts();
+    let woken = in_its_connection(parts.version);
     let mut journal = Journal::open(&gateway, route, &parts.headers);
     let opened = prove(&settings, &mut journal, &parts.headers, &peer)
         .await
@@ -78,26 +83,23 @@ pub(crate) async fn unguarded(
     };
     let mut upcall = match begun {
         Ok(upcall) => upcall,
-        Err(refusal) => return refuse(&refusal, &mut journal),
+        Err(refusal) => return Ok(refuse(&refusal, &mut journal)),
     };
     journal.goes_up(None);
-    let heard = tokio::select! {
-        biased;
-        heard = poll_fn(|cx| upcall.poll_head(cx)) => heard,
-        () = gateway.cut.cancelled() => return refuse_cut(&mut journal),
-    };
-    match heard {
-        Ok(head) => {
+    let heard = gateway.cut.before(woken, poll_fn(|cx| upcall.poll_head(cx))).await;
+    Ok(match heard {
+        None => refuse_cut(&mut journal),
+        Some(Ok(head)) => {
             journal.heard(head.status, false);
             let way = Way::Through(upcall, None, ending_by(head.status));
             let going = Going { head, notes: Vec::new(), way };
             going.into_response(gateway, settings, journal)
         }
-        Err(broken) => {
+        Some(Err(broken)) => {
             let refusal = Stopped::upstream(broken.code(), broken.message()).refusal;
             refuse(&refusal, &mut journal)
         }
-    }
+    })
 }
 
 /// The end of a drain: what has no answer yet gets none.
@@ -112,11 +114,11 @@ pub(crate) async fn refuse_unread(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     refusal: Refusal,
-) -> Response<Body> {
+) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(&gateway, Route::Closed, &parts.headers);
     body::discard(body).await;
-    refuse(&refusal, &mut journal)
+    Ok(refuse(&refusal, &mut journal))
 }
 
 /// An answer that goes down.

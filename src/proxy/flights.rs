@@ -16,6 +16,7 @@ use crate::ledger::rules::Rules;
 use crate::store::{ConversationKey, Listener};
 use dashmap::DashMap;
 use dashmap::mapref::multiple::RefMulti;
+use foldhash::fast::RandomState;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,8 @@ pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// renewed. That is not left to the answers' bodies: nobody polls the body of a client that is slow to read.
 #[derive(Default)]
 pub struct Flights {
-    waiting: DashMap<ExchangeId, Watched>,
+    /// The ids are random and ours: a fast hash of them will do.
+    waiting: DashMap<ExchangeId, Watched, RandomState>,
 }
 
 /// Where an exchange stands in the ledger.

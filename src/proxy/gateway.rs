@@ -6,6 +6,7 @@
 
 use super::abort::{self, Aborter};
 use super::arrears::Arrears;
+use super::cut::Cut;
 use super::flights::Flights;
 use super::identity::{self, Doorkeeper, KeySets};
 use super::pool::{self, HttpClient};
@@ -28,7 +29,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Tool lists whose compiled schemas are kept, and about how much memory for them.
@@ -177,8 +177,8 @@ pub struct Gateway {
     pub(crate) live: TaskTracker,
     /// Everything that is spawned.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled at the end of a drain: what is still in flight ends now, and says so.
-    pub(crate) cut: CancellationToken,
+    /// The end of a drain: what is still in flight ends now, and says so.
+    pub(crate) cut: Cut,
     runtime: Handle,
     draining: AtomicBool,
 }
@@ -227,7 +227,7 @@ impl Gateway {
             exchanges,
             live: TaskTracker::new(),
             tasks,
-            cut: CancellationToken::new(),
+            cut: Cut::default(),
             runtime,
             draining: AtomicBool::new(false),
         }))

@@ -26,28 +26,31 @@ const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count
 const IDEMPOTENCY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// RFC 9110, section 7.6.1, and the older names that some peers still send.
-static HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-];
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+    )
+}
 
 /// What the HTTP client towards the upstream says itself, or what was answered here.
-static SET_ANEW: [HeaderName; 4] =
-    [header::HOST, header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::EXPECT];
+fn is_set_anew(name: &str) -> bool {
+    matches!(name, "host" | "content-length" | "content-encoding" | "expect")
+}
 
 /// What only we say to clients.
 static OURS: [HeaderName; 5] = [GENERATION, VERDICT, NOTES, OPERATIONS, SHOULD_RETRY];
 
 /// What clients must not say to SGLang: they steer its scheduler and routing.
-fn steers_upstream(name: &HeaderName) -> bool {
-    let name = name.as_str();
+fn steers_upstream(name: &str) -> bool {
     matches!(name, "x-data-parallel-rank" | "x-smg-routing-key")
         || name.starts_with("x-sglext-")
         || name.starts_with("x-override-")
@@ -55,9 +58,14 @@ fn steers_upstream(name: &HeaderName) -> bool {
 
 /// Takes out what `goes`, and what belongs to one hop only. Most headers stay, so they are looked at once and
 /// nothing is searched for by name.
-fn strip(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
-    let mut out: SmallVec<[HeaderName; 8]> =
-        headers.keys().filter(|name| HOP_BY_HOP.contains(name) || goes(name)).cloned().collect();
+fn strip(headers: &mut HeaderMap, goes: impl Fn(&HeaderName, &str) -> bool) {
+    let mut out: SmallVec<[HeaderName; 8]> = SmallVec::new();
+    for name in headers.keys() {
+        let text = name.as_str();
+        if is_hop_by_hop(text) || goes(name, text) {
+            out.push(name.clone());
+        }
+    }
     for value in headers.get_all(header::CONNECTION) {
         let named = value.to_str().unwrap_or_default().split(',');
         out.extend(named.filter_map(|name| HeaderName::try_from(name.trim()).ok()));
@@ -75,8 +83,8 @@ pub(crate) fn make_upward(
     own_key: Option<&HeaderValue>,
     kept_back: &[HeaderName],
 ) {
-    strip(headers, |name| {
-        SET_ANEW.contains(name) || steers_upstream(name) || is_among(name, kept_back)
+    strip(headers, |_, name| {
+        is_set_anew(name) || steers_upstream(name) || is_among(name, kept_back)
     });
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some(key) = own_key {
@@ -85,17 +93,20 @@ pub(crate) fn make_upward(
 }
 
 /// Whether a header is one of these, also in the spelling that a server behind may take for it.
-fn is_among(name: &HeaderName, names: &[HeaderName]) -> bool {
+fn is_among(name: &str, names: &[HeaderName]) -> bool {
     let same = |a: u8, b: u8| a == b || (a == b'_' && b == b'-');
     names.iter().any(|other| {
-        let (name, other) = (name.as_str().as_bytes(), other.as_str().as_bytes());
+        let (name, other) = (name.as_bytes(), other.as_str().as_bytes());
         name.len() == other.len() && name.iter().zip(other).all(|(a, b)| same(*a, *b))
     })
 }
 
 /// Makes the upstream's headers those of our answer. `keep_length` when the body goes down unchanged.
 pub(crate) fn make_downward(headers: &mut HeaderMap, keep_length: bool) {
-    strip(headers, |name| OURS.contains(name) || (!keep_length && *name == header::CONTENT_LENGTH));
+    strip(headers, |name, text| {
+        (text.starts_with("x-") && OURS.contains(name))
+            || (!keep_length && text == "content-length")
+    });
 }
 
 /// The client's own request id, when it is 1 to 128 visible ASCII characters; else ours.

@@ -62,6 +62,8 @@ pub(crate) struct Journal {
     /// Since when its answer is judged and settled.
     judging: Option<Instant>,
     spoken: bool,
+    /// Whether the console was told that it began.
+    shown: bool,
     place: Option<(OwnedSemaphorePermit, InFlight)>,
     /// Its span, where somebody wants it.
     span: Option<Box<ExchangeSpan>>,
@@ -115,6 +117,7 @@ impl Journal {
             spent: Duration::ZERO,
             judging: None,
             spoken: false,
+            shown: false,
             place: None,
             span: match route {
                 Route::Chat => gateway.tracer.begin(headers, exchange),
@@ -157,8 +160,11 @@ impl Journal {
             self.stamp.generation = Some(admitted.generation);
             self.attempt = admitted.attempt;
             self.first_call = admitted.first_call;
-            let seen = self.seen(None);
-            self.gateway.metrics.feed().exchange(seen);
+            self.shown = self.gateway.metrics.feed().takes_one_more();
+            if self.shown {
+                let seen = self.seen(None);
+                self.gateway.metrics.feed().exchange(seen);
+            }
         }
         if let (Some(span), Some(flight)) = (&mut self.span, passage.flight()) {
             flight.traces(span);
@@ -333,7 +339,7 @@ fn text<'a>(field: &Field<'a>) -> Option<Cow<'a, str>> {
 impl Drop for Journal {
     fn drop(&mut self) {
         let now = Instant::now();
-        if self.outcome == ExchangeOutcome::ClientGone && self.gateway.cut.is_cancelled() {
+        if self.outcome == ExchangeOutcome::ClientGone && self.gateway.cut.is_now() {
             // Not the client went away: we did.
             self.outcome = ExchangeOutcome::Withheld;
         }
@@ -343,14 +349,17 @@ impl Drop for Journal {
             status: self.status.map(|status| status.as_u16()),
             took: (now - self.began).as_secs_f64() * 1e3,
         };
-        let seen = self.seen(Some(end));
+        let sound = self.outcome == ExchangeOutcome::Delivered && self.codes.is_empty();
+        let tracked = self.attempt > 0;
+        if self.shown || !sound || (!tracked && self.gateway.metrics.feed().takes_one_more()) {
+            let seen = self.seen(Some(end));
+            self.gateway.metrics.feed().exchange(seen);
+        }
         let metrics = &self.gateway.metrics;
-        metrics.feed().exchange(seen);
         metrics.exchange(self.route, self.outcome);
         if let Some(sent) = self.sent {
             metrics.overhead(self.spent);
             if self.outcome == ExchangeOutcome::Delivered && self.route == Route::Chat {
-                let tracked = self.attempt > 0;
                 let first = if tracked { self.first_call } else { !self.continues };
                 let call = if first { ModelCall::First } else { ModelCall::Later };
                 metrics.model_call(call, now - sent);

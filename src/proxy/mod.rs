@@ -22,6 +22,7 @@ mod answer;
 mod arrears;
 pub(crate) mod body;
 mod clearance;
+mod cut;
 mod entrance;
 pub(crate) mod exchange;
 mod flight;

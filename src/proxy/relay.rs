@@ -15,6 +15,7 @@ mod ending;
 
 use super::admission::Passage;
 use super::clearance::Cleared;
+use super::cut::Watch;
 use super::gateway::{Gateway, Settings};
 use super::hold::Hold;
 use super::journal::Journal;
@@ -28,6 +29,7 @@ use crate::guard::fault::{Code, Fault};
 use crate::guard::stream::unfinished;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Ending;
+use crate::wire::chunk::Stencil;
 use crate::wire::sse::{Decoder, Event};
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -38,7 +40,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Sleep;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// How often a comment goes down while a stream is held, against idle timeouts on the way.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
@@ -82,6 +83,8 @@ pub(super) struct Relay {
     journal: Box<Journal>,
     decoder: Decoder,
     assembly: Option<Assembly>,
+    /// The chunk of text that was looked at last.
+    stencil: Stencil,
     hold: Hold,
     outbox: Outbox,
     phase: Phase,
@@ -95,7 +98,7 @@ pub(super) struct Relay {
     watched: usize,
     comment: Option<Pin<Box<Sleep>>>,
     /// Ready at the end of a drain.
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    cut: Watch,
 }
 
 impl Relay {
@@ -111,7 +114,7 @@ impl Relay {
     ) -> Self {
         let assembly = Assembly::new(cleared.offer.n());
         let hold = Hold::new(settings.policy.limits.held_bytes, gateway.metrics.held());
-        let cut = Box::pin(gateway.cut.clone().cancelled_owned());
+        let cut = gateway.cut.watch();
         Relay {
             gateway,
             settings,
@@ -121,6 +124,7 @@ impl Relay {
             journal,
             decoder: Decoder::default(),
             assembly: Some(assembly),
+            stencil: Stencil::default(),
             hold,
             outbox: Outbox::default(),
             phase: Phase::Open,
@@ -145,7 +149,7 @@ impl Relay {
 
     /// Waits for whatever comes next: the ledger's answer, bytes, the end, or the time for a comment.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.cut.as_mut().poll(cx).is_ready() {
+        if self.cut.poll(cx).is_ready() {
             self.cut_short();
             return Poll::Ready(());
         }
@@ -223,11 +227,18 @@ impl Relay {
     }
 
     fn take(&mut self, event: Event) {
+        if self.is_more_text(&event) {
+            return self.outbox.push(event.wire);
+        }
         let payload = Payload::read(
             event.data.as_deref(),
             event.is_error(),
             self.settings.policy.limits.depth,
         );
+        match (&payload, &event.data) {
+            (Payload::Chunk(chunk), Some(data)) => self.stencil.take(data.trim_ascii(), chunk),
+            _ => self.stencil = Stencil::default(),
+        }
         self.journal.hears_event(&payload);
         match self.phase {
             Phase::Open => self.take_open(&payload, event.wire),
@@ -248,6 +259,16 @@ impl Relay {
             Phase::Failed => self.outbox.push(event.wire),
             Phase::Settling(..) | Phase::Over => {}
         }
+    }
+
+    /// Whether nothing is decided and nothing held, and the event is the chunk before it with another text: then it
+    /// goes down as that one did, and tells nothing new.
+    fn is_more_text(&self, event: &Event) -> bool {
+        matches!(self.phase, Phase::Open)
+            && self.hold.is_empty()
+            && self.watched == 0
+            && event.name.is_none()
+            && event.data.as_deref().is_some_and(|data| self.stencil.fits(data.trim_ascii()))
     }
 
     fn take_open(&mut self, payload: &Payload<'_>, wire: Bytes) {

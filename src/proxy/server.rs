@@ -163,7 +163,7 @@ impl Running {
             () = hurried => false,
         };
         // Whoever still waits is told.
-        self.gateway.cut.cancel();
+        self.gateway.cut.now();
         self.stop_admin.cancel();
         self.say_goodbye.cancel();
         self.connections.close();
@@ -247,11 +247,12 @@ impl Service<Request<Incoming>> for Front {
         let pass = &settings.policy.routes_pass;
         let peer = Arc::clone(&self.peer);
         match Target::of(request.method(), request.uri().path(), pass) {
-            Target::Chat => ok(exchange::guarded(gateway, request, peer)),
-            Target::Models => ok(exchange::unguarded(gateway, request, Route::Models, peer)),
-            Target::Pass => ok(exchange::unguarded(gateway, request, Route::Pass, peer)),
+            Target::Chat => Box::pin(exchange::guarded(gateway, request, peer)),
+            Target::Models => Box::pin(exchange::unguarded(gateway, request, Route::Models, peer)),
+            Target::Pass => Box::pin(exchange::unguarded(gateway, request, Route::Pass, peer)),
             Target::Health => {
-                ok(std::future::ready(reply::json(StatusCode::OK, r#"{"status":"ok"}"#)))
+                let healthy = reply::json(StatusCode::OK, r#"{"status":"ok"}"#);
+                Box::pin(std::future::ready(Ok(healthy)))
             }
             Target::Control => {
                 let control = self.control.clone();
@@ -263,14 +264,10 @@ impl Service<Request<Incoming>> for Front {
                 })
             }
             Target::Closed(message) => {
-                ok(exchange::refuse_unread(gateway, request, Target::closed(message)))
+                Box::pin(exchange::refuse_unread(gateway, request, Target::closed(message)))
             }
         }
     }
-}
-
-fn ok(response: impl Future<Output = Response<Body>> + Send + 'static) -> Serving {
-    Box::pin(async move { Ok(response.await) })
 }
 
 /// The admin port.

@@ -17,6 +17,7 @@ use crate::ledger::digest::{Digest, DigestKey};
 use crate::ledger::event::{Effects, Event, Millis, Outcome, Transition};
 use crate::ledger::rules::Rules;
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,11 +73,14 @@ pub(super) struct Slots<B: Backing> {
     pub(super) backing: B,
     listener: Arc<dyn Listener>,
     most_per_principal: usize,
-    pub(super) slots: DashMap<ConversationKey, Cell<B>>,
-    pub(super) counts: DashMap<Digest, usize>,
-    pub(super) active: DashMap<ConversationKey, ()>,
+    pub(super) slots: Map<ConversationKey, Cell<B>>,
+    pub(super) counts: Map<Digest, usize>,
+    pub(super) active: Map<ConversationKey, ()>,
     expiry_looked: AtomicU64,
 }
+
+/// By keyed digests, which nobody outside can choose: a fast hash of them will do.
+type Map<K, V> = DashMap<K, V, RandomState>;
 
 type Cell<B> = Arc<Mutex<Slot<<B as Backing>::Place>>>;
 
@@ -111,9 +115,9 @@ impl<B: Backing> Slots<B> {
             backing,
             listener,
             most_per_principal,
-            slots: DashMap::new(),
-            counts: DashMap::new(),
-            active: DashMap::new(),
+            slots: Map::default(),
+            counts: Map::default(),
+            active: Map::default(),
             expiry_looked: AtomicU64::new(0),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! An exchange that begins or ends leaves one message in a bounded queue and goes on; when the queue is full the
 //! message is dropped and counted, and nobody waits. A task of its own takes the queue to a [`Board`] ten times a
-//! second. The board is bounded in conversations, in exchanges and in bytes, whatever clients send, and it is of
+//! second. While nobody reads the board, sound exchanges are taken up to a rate only, so that a page that is closed
+//! costs a busy proxy next to nothing; what was refused, noted or broke off is always taken. The board is bounded in conversations, in exchanges and in bytes, whatever clients send, and it is of
 //! this process only: what another replica served, or what happened before the start, the ledger tells or nobody.
 //!
 //! As everywhere here: ids, names, places and codes, and never an argument, a result, a prompt or a key.
@@ -20,7 +21,7 @@ use crate::store::ConversationKey;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::MissedTickBehavior;
@@ -29,6 +30,10 @@ use tokio::time::MissedTickBehavior;
 const QUEUE: usize = 16_384;
 /// How often they are taken to the board. Nobody is woken by a message.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
+/// Sound exchanges that are taken between two ticks while nobody reads.
+const UNREAD: usize = 256;
+/// A board that was read so long ago may be read again.
+const READ_LATELY: Duration = Duration::from_secs(60);
 /// Messages taken under one lock, so that a reader need not wait for all of them.
 const BATCH: usize = 256;
 
@@ -44,6 +49,10 @@ struct Parts {
     queue: Sender<Told>,
     waiting: Mutex<Option<Receiver<Told>>>,
     dropped: AtomicU64,
+    /// How many more sound exchanges are taken before the next tick.
+    room: AtomicUsize,
+    /// When the board was last read, in milliseconds since 1970.
+    read: AtomicU64,
     board: Mutex<Board>,
 }
 
@@ -58,12 +67,25 @@ impl Default for Feed {
             queue,
             waiting: Mutex::new(Some(waiting)),
             dropped: AtomicU64::new(0),
+            room: AtomicUsize::new(UNREAD),
+            read: AtomicU64::new(0),
             board: Mutex::new(Board::default()),
         }))
     }
 }
 
 impl Feed {
+    /// Whether one more sound exchange is taken. One whose beginning was told is to be told to its end.
+    #[must_use]
+    pub fn takes_one_more(&self) -> bool {
+        let less = |room: usize| room.checked_sub(1);
+        let taken = self.0.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        if !taken {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
     /// An exchange began, or ended. Never waits.
     pub fn exchange(&self, exchange: Exchange) {
         self.tell(Told::Exchange(Box::new(exchange)));
@@ -84,7 +106,7 @@ impl Feed {
         }
     }
 
-    /// How many messages found the queue full.
+    /// How many messages found the queue full, or nobody who reads.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
@@ -92,7 +114,15 @@ impl Feed {
 
     /// Reads the board. What is told meanwhile waits in the queue.
     pub fn read<T>(&self, read: impl FnOnce(&Board) -> T) -> T {
+        self.0.read.store(millis(SystemTime::now()), Ordering::Relaxed);
+        self.make_room();
         read(&self.0.board.lock())
+    }
+
+    fn make_room(&self) {
+        let read = Duration::from_millis(self.0.read.load(Ordering::Relaxed)) + READ_LATELY;
+        let is_read = read.as_millis() >= u128::from(millis(SystemTime::now()));
+        self.0.room.store(if is_read { QUEUE } else { UNREAD }, Ordering::Relaxed);
     }
 
     /// Takes what is told to the board, for as long as this is polled. A second one at the same time ends at once.
@@ -102,6 +132,7 @@ impl Feed {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
+            self.make_room();
             while self.take(&mut waiting) == BATCH {
                 tokio::task::yield_now().await;
             }
@@ -141,6 +172,18 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::board::tests::exchange;
     use super::*;
+
+    #[test]
+    fn sound_exchanges_are_taken_at_a_rate_until_somebody_reads() {
+        let feed = Feed::default();
+        let taken = |tries: usize| (0..tries).filter(|_| feed.takes_one_more()).count();
+        assert_eq!(taken(UNREAD + 5), UNREAD);
+        assert_eq!(feed.dropped(), 5);
+        feed.make_room();
+        assert_eq!(taken(UNREAD + 1), UNREAD);
+        feed.read(|_| ());
+        assert_eq!(taken(2 * UNREAD), 2 * UNREAD);
+    }
 
     #[test]
     fn a_full_queue_drops_and_counts_and_nobody_waits() {

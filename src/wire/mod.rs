@@ -10,6 +10,7 @@ pub mod chunk;
 pub mod completion;
 pub mod content;
 pub mod envelope;
+pub mod hex;
 pub mod json;
 pub mod keys;
 pub mod moment;

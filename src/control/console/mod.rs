@@ -78,7 +78,7 @@ where
     let (feed, cut) = (gateway.metrics().feed().clone(), gateway.cut.clone());
     gateway.spawn(async move {
         tokio::select! {
-            () = cut.cancelled() => {}
+            () = cut.comes() => {}
             () = feed.run() => {}
         }
     });
