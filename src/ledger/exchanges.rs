@@ -9,11 +9,14 @@
 //! Nothing leaves `Delivered`, `Failed` or `Withheld`: what came first stays the reason. An exchange is
 //! remembered until its replica closed it (or its lease lapsed), so that the reason can still be asked.
 
+mod remembered;
+
+pub use remembered::Exchanges;
+
 use super::digest::Digest;
 use super::event::{Admitted, Ending, ExchangeId, Millis, Names, Replica};
 use crate::guard::fault::Code;
 use minicbor::{Decode, Encode};
-use std::collections::VecDeque;
 
 /// What an exchange does for its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -209,6 +212,11 @@ impl Exchange {
         matches!(self.state, FlightState::Flight | FlightState::Settled)
     }
 
+    /// Whether nothing falls due in it any more.
+    pub(super) fn rests(&self) -> bool {
+        self.closed && !self.under_way()
+    }
+
     /// It stands so from now on, for good: it is over.
     pub(super) fn ends(&mut self, state: FlightState, now: Millis) {
         self.state = state;
@@ -219,95 +227,5 @@ impl Exchange {
     #[must_use]
     pub fn reached_with(&self) -> u32 {
         self.reached.saturating_add(u32::from(!self.unreached))
-    }
-}
-
-/// The exchanges that are remembered: those of current generations, and all that are not closed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
-pub struct Exchanges {
-    #[n(0)]
-    list: Vec<Exchange>,
-    /// Message lists of older generations: a declared retry of one is stale.
-    #[n(1)]
-    past: VecDeque<Digest>,
-    /// `idempotency-key`s seen, each with the message list that bore it.
-    #[n(2)]
-    keys: VecDeque<(Digest, Digest)>,
-}
-
-impl Exchanges {
-    /// The exchange of that id.
-    #[must_use]
-    pub fn get(&self, id: ExchangeId) -> Option<&Exchange> {
-        self.list.iter().rev().find(|one| one.id == id)
-    }
-
-    /// The exchange of that id, to be changed.
-    pub fn get_mut(&mut self, id: ExchangeId) -> Option<&mut Exchange> {
-        self.list.iter_mut().rev().find(|one| one.id == id)
-    }
-
-    /// All of them, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Exchange> {
-        self.list.iter()
-    }
-
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.list.iter_mut()
-    }
-
-    /// Adds one.
-    pub fn push(&mut self, exchange: Exchange) {
-        self.list.push(exchange);
-    }
-
-    /// Whether an older generation had this list.
-    #[must_use]
-    pub fn is_past(&self, list: Digest) -> bool {
-        self.past.contains(&list)
-    }
-
-    /// Whether this key was seen with this list; remembers nothing. One key on another list repeats
-    /// nothing: some clients give a whole job one key.
-    #[must_use]
-    pub fn key_seen(&self, key: Digest, list: Digest) -> bool {
-        self.keys.contains(&(key, list))
-    }
-
-    /// Remembers a key and the list that bore it.
-    pub fn remember_key(&mut self, key: Digest, list: Digest, kept: usize) {
-        if !self.key_seen(key, list) {
-            self.keys.push_back((key, list));
-            if self.keys.len() > kept {
-                self.keys.pop_front();
-            }
-        }
-    }
-
-    /// Moves what `current` no longer counts and no replica works on to the past.
-    pub fn retire(&mut self, kept: usize, current: impl Fn(&Exchange) -> bool) {
-        let past = &mut self.past;
-        self.list.retain(|one| {
-            let stays = current(one) || !one.closed;
-            if !stays && !past.contains(&one.list) {
-                past.push_back(one.list);
-            }
-            stays
-        });
-        while self.past.len() > kept {
-            self.past.pop_front();
-        }
-        self.bound(kept);
-    }
-
-    /// Drops the oldest closed exchanges beyond `kept`.
-    pub fn bound(&mut self, kept: usize) {
-        let mut over = self.list.len().saturating_sub(kept);
-        self.list.retain(|one| {
-            let drop = over > 0 && one.closed;
-            over -= usize::from(drop);
-            !drop
-        });
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A changed conversation is handed to the backing *under its lock and before anybody is told*. When the
 //! backing refuses it, the change is undone: the slot forgets its conversation and reads it again on the
-//! next use. Conversations long unused leave memory the same way; their slots (about 120 bytes) stay, so
+//! next use. Conversations long unused leave memory the same way; their slots (about 150 bytes) stay, so
 //! that what is there, how much each principal has and what expired is known without the backing.
 
 use super::encoding::Kept;
@@ -39,7 +39,7 @@ pub(super) trait Backing: Send + Sync {
     /// Reads what was written there.
     fn load(&self, key: &ConversationKey, place: Self::Place) -> Result<Kept, StoreError>;
 
-    /// Writes a conversation; `before` is where it stood.
+    /// Writes a conversation; `before` is where it stood when it was as [`Conversation::written`] says.
     fn put(
         &self,
         key: &ConversationKey,
@@ -168,7 +168,10 @@ impl<B: Backing> Slots<B> {
             let due = conversation.due().is_some();
             if !only_renewed(event, &transition) {
                 match self.backing.put(key, used, conversation, before) {
-                    Ok(place) => slot.place = Some(place),
+                    Ok(place) => {
+                        conversation.written();
+                        slot.place = Some(place);
+                    }
                     Err(error) => {
                         self.undo(key, &cell, &mut slot);
                         return Err(error);
@@ -374,6 +377,33 @@ impl<B: Backing> Slots<B> {
         {
             slot.conversation = None;
         }
+    }
+
+    /// Writes a conversation anew, if it is known and stands where `there` says.
+    pub(super) fn rewrite(
+        &self,
+        key: &ConversationKey,
+        there: impl Fn(B::Place) -> bool,
+        write: impl FnOnce(Millis, &Conversation, B::Place) -> Result<B::Place, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(cell) = self.cell(key) else { return Ok(()) };
+        let mut slot = cell.lock();
+        let Some(place) = slot.place.filter(|place| !slot.gone && there(*place)) else {
+            return Ok(());
+        };
+        let used = slot.used;
+        slot.place = Some(match &mut slot.conversation {
+            Some(conversation) => {
+                let place = write(used, conversation, place)?;
+                conversation.written();
+                place
+            }
+            None => {
+                let kept = self.backing.load(key, place)?;
+                write(kept.used, &kept.conversation, place)?
+            }
+        });
+        Ok(())
     }
 
     pub(super) fn cell(&self, key: &ConversationKey) -> Option<Cell<B>> {
