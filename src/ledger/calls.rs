@@ -12,6 +12,7 @@
 //! beside the state (`forced`), never over it.
 
 mod index;
+mod moved;
 mod register;
 
 pub use register::{Origin, Register};

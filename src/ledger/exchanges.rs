@@ -15,6 +15,7 @@ pub use remembered::Exchanges;
 
 use super::digest::Digest;
 use super::event::{Admitted, Ending, ExchangeId, Millis, Names, Replica};
+use super::marked::Moves;
 use crate::guard::fault::Code;
 use minicbor::{Decode, Encode};
 
@@ -227,5 +228,67 @@ impl Exchange {
     #[must_use]
     pub fn reached_with(&self) -> u32 {
         self.reached.saturating_add(u32::from(!self.unreached))
+    }
+}
+
+/// What changes of an exchange.
+#[derive(Encode, Decode)]
+pub(super) struct Moved {
+    #[n(0)]
+    state: FlightState,
+    #[n(1)]
+    closed: bool,
+    #[n(2)]
+    unreached: bool,
+    #[n(3)]
+    proposed: bool,
+    #[n(4)]
+    lease: Millis,
+    #[n(5)]
+    settled: Option<Millis>,
+    #[n(6)]
+    ended: Option<Millis>,
+    #[n(7)]
+    noted: Option<Code>,
+    #[n(8)]
+    failure: Option<Failure>,
+}
+
+impl Moves for Exchange {
+    type Moved = Moved;
+
+    fn moved(&self) -> Moved {
+        // Every field is named: whoever adds one decides whether it changes.
+        let Exchange {
+            id: _,
+            replica: _,
+            lane: _,
+            generation: _,
+            kind: _,
+            list: _,
+            attempt: _,
+            reached: _,
+            last_allowed: _,
+            admitted: _,
+            state,
+            closed,
+            unreached,
+            proposed,
+            lease,
+            noted,
+            marks: Marks { settled, ended, failure, began: _, names: _ },
+        } = *self;
+        Moved { state, closed, unreached, proposed, lease, settled, ended, noted, failure }
+    }
+
+    fn move_to(&mut self, moved: Moved) -> bool {
+        let Moved { state, closed, unreached, proposed, lease, settled, ended, noted, failure } =
+            moved;
+        (self.state, self.closed, self.unreached, self.proposed) =
+            (state, closed, unreached, proposed);
+        (self.lease, self.noted) = (lease, noted);
+        let marks = &mut self.marks;
+        (marks.settled, marks.ended, marks.failure) = (settled, ended, failure);
+        true
     }
 }

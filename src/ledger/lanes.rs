@@ -5,7 +5,7 @@
 
 use super::digest::Digest;
 use super::event::{ExchangeId, Millis, TaskOutcome};
-use super::marked::{Change, Marked, Noted};
+use super::marked::{Change, Marked, Moves, Noted};
 use minicbor::{Decode, Encode, decode};
 
 /// The last generation there is: beyond it JSON numbers are not exact.
@@ -140,6 +140,20 @@ pub struct Lane {
     /// Its current task.
     #[n(2)]
     pub task: Task,
+}
+
+impl Moves for Lane {
+    type Moved = Task;
+
+    fn moved(&self) -> Task {
+        let Lane { number: _, key: _, task } = self;
+        task.clone()
+    }
+
+    fn move_to(&mut self, moved: Task) -> bool {
+        self.task = moved;
+        true
+    }
 }
 
 /// All lanes of a conversation.

@@ -6,8 +6,11 @@
 //! and it is written whole.
 //!
 //! A change is written as three lists: where items were taken out (a place, and how many there, one after the
-//! other), which of the others changed (its place after that, and the item), and what was added at the end.
+//! other), which of the others changed (its place after that, and what of it ever changes: [`Moves`]), and what was
+//! added at the end.
 
+use super::control::Advanced;
+use super::digest::Digest;
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
@@ -17,6 +20,18 @@ use std::hash::{Hash, Hasher};
 
 /// Most marks of a kind.
 const MOST: usize = 64;
+
+/// An item of which not all changes.
+pub(super) trait Moves {
+    /// What does.
+    type Moved;
+
+    /// How that stands.
+    fn moved(&self) -> Self::Moved;
+
+    /// It stands so now. Gives whether it fits.
+    fn move_to(&mut self, moved: Self::Moved) -> bool;
+}
 
 /// A list, the newest item last.
 #[derive(Clone)]
@@ -171,7 +186,7 @@ impl<'b, C, T: Decode<'b, C>> Decode<'b, C> for Marked<T> {
 /// What became of a list, as it is written.
 pub(super) struct Noted<'a, T>(&'a Marked<T>);
 
-impl<C, T: Encode<C>> Encode<C> for Noted<'_, T> {
+impl<C, T: Encode<C> + Moves<Moved: Encode<C>>> Encode<C> for Noted<'_, T> {
     fn encode<W: Write>(
         &self,
         encoder: &mut Encoder<W>,
@@ -184,7 +199,7 @@ impl<C, T: Encode<C>> Encode<C> for Noted<'_, T> {
         }
         encoder.array(2 * marks.changed.len() as u64)?;
         for place in &marks.changed {
-            encoder.u32(*place)?.encode_with(&items[*place as usize], context)?;
+            encoder.u32(*place)?.encode_with(items[*place as usize].moved(), context)?;
         }
         encoder.array(marks.added.into())?;
         let added = items.iter().skip(items.len().saturating_sub(marks.added as usize));
@@ -193,13 +208,13 @@ impl<C, T: Encode<C>> Encode<C> for Noted<'_, T> {
 }
 
 /// What became of a list, as it is read.
-pub(super) struct Change<T> {
+pub(super) struct Change<T: Moves> {
     dropped: Vec<(u32, u32)>,
-    changed: Vec<(u32, T)>,
+    changed: Vec<(u32, T::Moved)>,
     added: Vec<T>,
 }
 
-impl<'b, C, T: Decode<'b, C>> Decode<'b, C> for Change<T> {
+impl<'b, C, T: Decode<'b, C> + Moves<Moved: Decode<'b, C>>> Decode<'b, C> for Change<T> {
     fn decode(decoder: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
         let lists = length(decoder)?;
         let (mut dropped, mut changed) = (Vec::new(), Vec::new());
@@ -221,35 +236,35 @@ fn length(decoder: &mut Decoder<'_>) -> Result<u64, decode::Error> {
 }
 
 /// What a change can be made to. Each step gives whether it fits.
-pub(super) trait Takes<T> {
+pub(super) trait Takes<T: Moves> {
     /// The item there goes.
     fn drops(&mut self, at: usize) -> bool;
-    /// This one stands there now.
-    fn becomes(&mut self, at: usize, item: T) -> bool;
+    /// The item there stands so now.
+    fn moves(&mut self, at: usize, moved: T::Moved) -> bool;
     /// This one comes at the end.
     fn gets(&mut self, item: T) -> bool;
 }
 
-impl<T> Change<T> {
+impl<T: Moves> Change<T> {
     /// Makes the change that was read.
     pub(super) fn make(self, to: &mut impl Takes<T>) -> Result<(), decode::Error> {
         let dropped = self.dropped.into_iter();
         let dropped = dropped.flat_map(|(place, times)| (0..times).map(move |_| place));
         let fits = dropped.map(|place| place as usize).all(|at| to.drops(at))
-            && self.changed.into_iter().all(|(at, item)| to.becomes(at as usize, item))
+            && self.changed.into_iter().all(|(at, moved)| to.moves(at as usize, moved))
             && self.added.into_iter().all(|item| to.gets(item));
         let other = || decode::Error::message("a change of something else");
         if fits { Ok(()) } else { Err(other()) }
     }
 }
 
-impl<T> Takes<T> for Marked<T> {
+impl<T: Moves> Takes<T> for Marked<T> {
     fn drops(&mut self, at: usize) -> bool {
         self.remove(at).is_some()
     }
 
-    fn becomes(&mut self, at: usize, item: T) -> bool {
-        self.get_mut(at).map(|there| *there = item).is_some()
+    fn moves(&mut self, at: usize, moved: T::Moved) -> bool {
+        self.get_mut(at).is_some_and(|item| item.move_to(moved))
     }
 
     fn gets(&mut self, item: T) -> bool {
@@ -257,6 +272,23 @@ impl<T> Takes<T> for Marked<T> {
         true
     }
 }
+
+/// What never changes once it is there.
+macro_rules! stays {
+    ($($item:ty),*) => {
+        $(impl Moves for $item {
+            type Moved = ();
+
+            fn moved(&self) {}
+
+            fn move_to(&mut self, (): ()) -> bool {
+                false
+            }
+        })*
+    };
+}
+
+stays!(Digest, (Digest, Digest), Advanced);
 
 /// Things of which each is remembered once, the newest last.
 #[derive(Clone)]
@@ -280,7 +312,11 @@ impl<T: Ord + Copy> Remembered<T> {
 
     /// Forgets the oldest beyond `kept`.
     pub(super) fn bound(&mut self, kept: usize) {
-        while self.list.len() > kept && self.drops(0) {}
+        while self.list.len() > kept && self.forget(0) {}
+    }
+
+    fn forget(&mut self, at: usize) -> bool {
+        self.list.remove(at).is_some_and(|gone| self.all.remove(&gone))
     }
 
     pub(super) fn written(&mut self) {
@@ -292,12 +328,12 @@ impl<T: Ord + Copy> Remembered<T> {
     }
 }
 
-impl<T: Ord + Copy> Takes<T> for Remembered<T> {
+impl<T: Ord + Copy + Moves> Takes<T> for Remembered<T> {
     fn drops(&mut self, at: usize) -> bool {
-        self.list.remove(at).is_some_and(|gone| self.all.remove(&gone))
+        self.forget(at)
     }
 
-    fn becomes(&mut self, _: usize, _: T) -> bool {
+    fn moves(&mut self, _: usize, _: T::Moved) -> bool {
         false
     }
 
@@ -364,6 +400,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    impl Moves for u8 {
+        type Moved = u8;
+
+        fn moved(&self) -> u8 {
+            *self
+        }
+
+        fn move_to(&mut self, moved: u8) -> bool {
+            *self = moved;
+            true
+        }
+    }
+
     /// What happens to a list.
     #[derive(Clone, Copy, Debug)]
     enum Deed {
@@ -428,7 +477,7 @@ mod tests {
     #[test]
     fn marks_are_bounded() {
         let mut list = Marked::default();
-        (0..1000_u32).for_each(|item| list.push(item));
+        (0..1000).for_each(|item| list.push((item % 256) as u8));
         list.written();
         (0..MOST).for_each(|at| *list.get_mut(2 * at).unwrap() = 0);
         assert!(list.change().is_some());

@@ -59,19 +59,13 @@ impl Index {
         }
     }
 
-    /// A proposal stands for what it was before: nothing by which it is found may differ.
-    pub(super) fn replace(&mut self, before: &Proposal, proposal: &Proposal) -> bool {
-        let found_by = |one: &Proposal| (one.seq, one.exchange, one.calls.len());
-        let calls = before.calls.iter().zip(&proposal.calls);
-        let same = calls.clone().all(|(before, call)| {
-            before.id == call.id && before.arguments == call.arguments && before.write == call.write
-        });
+    /// Its calls may stand otherwise than before.
+    pub(super) fn moved(&mut self, proposal: &Proposal) {
         if proposal.unsettled()
             && let Err(at) = self.unsettled.binary_search(&proposal.seq)
         {
             self.unsettled.insert(at, proposal.seq);
         }
-        same && found_by(before) == found_by(proposal)
     }
 
     /// Those with a call of that id, oldest first.

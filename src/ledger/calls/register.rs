@@ -3,8 +3,9 @@
 
 use super::super::digest::Digest;
 use super::super::event::{Alternative, ExchangeId, Millis, Pair};
-use super::super::marked::{Change, Marked, Noted, Takes};
+use super::super::marked::{Change, Marked, Moves, Noted, Takes};
 use super::index::Index;
+use super::moved::Moved;
 use super::{Call, CallState, Proposal, Written};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
@@ -273,10 +274,11 @@ impl Takes<Proposal> for Register {
         self.proposals.remove(at).map(|gone| self.index.remove(&gone)).is_some()
     }
 
-    fn becomes(&mut self, at: usize, proposal: Proposal) -> bool {
-        let Some(there) = self.proposals.get_mut(at) else { return false };
-        let before = std::mem::replace(there, proposal);
-        self.index.replace(&before, there)
+    fn moves(&mut self, at: usize, moved: Moved) -> bool {
+        let Some(proposal) = self.proposals.get_mut(at) else { return false };
+        let fits = proposal.move_to(moved);
+        self.index.moved(proposal);
+        fits
     }
 
     fn gets(&mut self, proposal: Proposal) -> bool {

@@ -4,8 +4,8 @@
 
 use super::super::digest::Digest;
 use super::super::event::ExchangeId;
-use super::super::marked::{Change, Marked, Noted, Remembered, Takes};
-use super::{Exchange, Kind};
+use super::super::marked::{Change, Marked, Moves, Noted, Remembered, Takes};
+use super::{Exchange, Kind, Moved};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
@@ -136,6 +136,9 @@ impl Exchanges {
 
     /// Adds one.
     pub fn push(&mut self, exchange: Exchange) {
+        let mut restless = std::mem::take(&mut self.index.restless);
+        restless.retain(|number| self.numbered(*number).is_some_and(|one| !one.rests()));
+        self.index.restless = restless;
         self.index.add(&exchange);
         self.list.push(exchange);
     }
@@ -219,17 +222,17 @@ impl Takes<Exchange> for Exchanges {
         gone.map(|gone| self.index.remove(at, &gone)).is_some()
     }
 
-    fn becomes(&mut self, at: usize, exchange: Exchange) -> bool {
-        let Some(number) = self.index.numbers.get(at) else { return false };
+    fn moves(&mut self, at: usize, moved: Moved) -> bool {
+        let Some(exchange) = self.list.get_mut(at) else { return false };
+        let fits = exchange.move_to(moved);
         let restless = &mut self.index.restless;
         if !exchange.rests()
+            && let Some(number) = self.index.numbers.get(at)
             && let Err(before) = restless.binary_search(number)
         {
             restless.insert(before, *number);
         }
-        let of = |one: &Exchange| (one.id, one.list, one.kind);
-        let there = self.list.get_mut(at).filter(|there| of(there) == of(&exchange));
-        there.map(|there| *there = exchange).is_some()
+        fits
     }
 
     fn gets(&mut self, exchange: Exchange) -> bool {
