@@ -126,10 +126,19 @@ pub fn may_be_followed(bytes: &[u8]) -> bool {
 /// # Errors
 /// When a newer format or something else stands there.
 pub fn decode(bytes: &[u8]) -> Result<Kept, EncodingError> {
+    decode_in_parts(bytes).map(|(kept, _)| kept)
+}
+
+/// The same, and of how many bytes it is without the changes.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_in_parts(bytes: &[u8]) -> Result<(Kept, usize), EncodingError> {
     let mut rest = body(bytes)?;
     let mut decoder = Decoder::new(rest);
     let mut kept: Kept = decoder.decode().map_err(damaged)?;
     rest = rest.get(decoder.position()..).unwrap_or_default();
+    let whole = bytes.len() - rest.len();
     while !rest.is_empty() {
         if rest.first() == Some(&WHOLE) {
             return Err(damaged("it goes on after its end"));
@@ -139,7 +148,7 @@ pub fn decode(bytes: &[u8]) -> Result<Kept, EncodingError> {
         follow(&mut kept, &mut decoder).map_err(damaged)?;
         rest = rest.get(decoder.position()..).unwrap_or_default();
     }
-    Ok(kept)
+    Ok((kept, whole))
 }
 
 /// What stands behind the format.
