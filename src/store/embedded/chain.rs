@@ -113,7 +113,13 @@ impl Chain {
         u64::from(self.whole_size) + u64::from(self.changes)
     }
 
+    /// Room for it, whole.
+    pub(super) fn room(self) -> usize {
+        usize::try_from(self.bytes()).unwrap_or_default()
+    }
+
     /// Bytes of the record that holds it whole.
+    #[cfg(test)]
     pub(super) fn whole_bytes(self) -> usize {
         self.whole_size as usize
     }

@@ -287,7 +287,7 @@ impl Log {
         conversation: &Conversation,
         before: Option<Chain>,
     ) -> Result<Chain, StoreError> {
-        let about = before.map_or(RECORD, |before| before.whole_bytes()) + GROWTH;
+        let about = before.map_or(RECORD, Chain::room) + GROWTH;
         let mut bytes = frame::begin(Kind::State, &frame::key_bytes(key), about);
         encoding::encode_to(&mut bytes, used, conversation).map_err(|_| UNWRITABLE)?;
         let place =
