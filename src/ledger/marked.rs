@@ -11,10 +11,11 @@
 
 use super::control::Advanced;
 use super::digest::Digest;
+use super::sorted::Sorted;
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -202,8 +203,8 @@ impl<C, T: Encode<C> + Moves<Moved: Encode<C>>> Encode<C> for Noted<'_, T> {
             encoder.u32(*place)?.encode_with(items[*place as usize].moved(), context)?;
         }
         encoder.array(marks.added.into())?;
-        let added = items.iter().skip(items.len().saturating_sub(marks.added as usize));
-        added.map(|item| item.encode(encoder, context)).collect()
+        let mut added = items.iter().skip(items.len().saturating_sub(marks.added as usize));
+        added.try_for_each(|item| item.encode(encoder, context))
     }
 }
 
@@ -295,7 +296,7 @@ stays!(Digest, (Digest, Digest), Advanced);
 pub(super) struct Remembered<T> {
     list: Marked<T>,
     /// The same, to be found.
-    all: BTreeSet<T>,
+    all: Sorted<T>,
 }
 
 impl<T: Ord + Copy> Remembered<T> {
@@ -346,7 +347,7 @@ impl<T: Ord + Copy + Moves> Takes<T> for Remembered<T> {
 
 impl<T> Default for Remembered<T> {
     fn default() -> Self {
-        Remembered { list: Marked::default(), all: BTreeSet::new() }
+        Remembered { list: Marked::default(), all: Sorted::default() }
     }
 }
 
@@ -383,7 +384,7 @@ impl<C, T: Encode<C>> Encode<C> for Remembered<T> {
 impl<'b, C, T: Decode<'b, C> + Ord + Copy> Decode<'b, C> for Remembered<T> {
     fn decode(decoder: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
         let list: Marked<T> = decoder.decode_with(context)?;
-        let all: BTreeSet<T> = list.iter().copied().collect();
+        let all: Sorted<T> = list.iter().copied().collect();
         let twice = all.len() < list.len();
         if twice {
             Err(decode::Error::message("one thing twice"))

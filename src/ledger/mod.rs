@@ -33,6 +33,7 @@ mod matching;
 mod results;
 pub mod rules;
 mod settle;
+mod sorted;
 mod step;
 pub mod story;
 mod time;

@@ -21,7 +21,7 @@ use crate::ledger::rules::Rules;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// What time it is, in milliseconds since the Unix epoch.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;

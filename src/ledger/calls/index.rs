@@ -4,9 +4,10 @@
 
 use super::super::digest::Digest;
 use super::super::event::ExchangeId;
+use super::super::sorted::Sorted;
 use super::Proposal;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -14,9 +15,9 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Default)]
 pub(super) struct Index {
     by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
-    by_exchange: BTreeSet<(ExchangeId, u64)>,
+    by_exchange: Sorted<(ExchangeId, u64)>,
     /// By the arguments of their writes.
-    writes: BTreeSet<(Digest, u64)>,
+    writes: Sorted<(Digest, u64)>,
     /// Those that time or a newer task may still change, oldest first: with an open call or an unknown write,
     /// and perhaps some that had one. A settled one never becomes unsettled, so most events look at these few,
     /// however old the conversation is.
@@ -75,14 +76,12 @@ impl Index {
 
     /// Those that this exchange proposed, oldest first.
     pub(super) fn by_exchange(&self, exchange: ExchangeId) -> impl DoubleEndedIterator<Item = u64> {
-        let found = self.by_exchange.range((exchange, 0)..=(exchange, u64::MAX));
-        found.map(|(_, seq)| *seq)
+        self.by_exchange.beside(exchange)
     }
 
     /// Those with a write of these arguments, oldest first.
     pub(super) fn writes(&self, arguments: Digest) -> impl DoubleEndedIterator<Item = u64> {
-        let found = self.writes.range((arguments, 0)..=(arguments, u64::MAX));
-        found.map(|(_, seq)| *seq)
+        self.writes.beside(arguments)
     }
 }
 

@@ -5,11 +5,12 @@
 use super::super::digest::Digest;
 use super::super::event::ExchangeId;
 use super::super::marked::{Change, Marked, Moves, Noted, Remembered, Takes};
+use super::super::sorted::Sorted;
 use super::{Exchange, Kind, Moved};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -30,9 +31,9 @@ struct Index {
     next: u64,
     /// The number of each place in the list.
     numbers: VecDeque<u64>,
-    by_id: BTreeMap<ExchangeId, u64>,
-    by_list: BTreeSet<(Digest, u64)>,
-    by_proposal: BTreeSet<(u64, u64)>,
+    by_id: Sorted<(ExchangeId, u64)>,
+    by_list: Sorted<(Digest, u64)>,
+    by_proposal: Sorted<(u64, u64)>,
     /// Those that are not at rest, oldest first, and perhaps some that were not: none leaves its rest.
     restless: SmallVec<[u64; 4]>,
 }
@@ -46,7 +47,7 @@ impl Index {
         let number = self.next;
         self.next += 1;
         self.numbers.push_back(number);
-        self.by_id.insert(exchange.id, number);
+        self.by_id.insert((exchange.id, number));
         self.by_list.insert((exchange.list, number));
         if let Some(seq) = exchange.kind.proposal() {
             self.by_proposal.insert((seq, number));
@@ -58,9 +59,7 @@ impl Index {
 
     fn remove(&mut self, at: usize, exchange: &Exchange) {
         let Some(number) = self.numbers.remove(at) else { return };
-        if self.by_id.get(&exchange.id) == Some(&number) {
-            self.by_id.remove(&exchange.id);
-        }
+        self.by_id.remove(&(exchange.id, number));
         self.by_list.remove(&(exchange.list, number));
         if let Some(seq) = exchange.kind.proposal() {
             self.by_proposal.remove(&(seq, number));
@@ -73,12 +72,12 @@ impl Exchanges {
     /// The exchange of that id.
     #[must_use]
     pub fn get(&self, id: ExchangeId) -> Option<&Exchange> {
-        self.numbered(*self.index.by_id.get(&id)?)
+        self.numbered(self.index.by_id.beside(id).next_back()?)
     }
 
     /// The exchange of that id, to be changed. Its id, list and kind stay.
     pub fn get_mut(&mut self, id: ExchangeId) -> Option<&mut Exchange> {
-        let at = self.index.place(*self.index.by_id.get(&id)?)?;
+        let at = self.index.place(self.index.by_id.beside(id).next_back()?)?;
         self.list.get_mut(at)
     }
 
@@ -89,8 +88,8 @@ impl Exchanges {
 
     /// Those with that message list, the newest first.
     pub(in super::super) fn with_list(&self, list: Digest) -> impl Iterator<Item = &Exchange> {
-        let numbers = self.index.by_list.range((list, 0)..=(list, u64::MAX)).rev();
-        numbers.filter_map(|(_, number)| self.numbered(*number))
+        let numbers = self.index.by_list.beside(list).rev();
+        numbers.filter_map(|number| self.numbered(number))
     }
 
     /// Those of that kind; openings only with that message list. The newest first.
@@ -101,8 +100,8 @@ impl Exchanges {
     ) -> impl Iterator<Item = &Exchange> {
         let openings = (kind == Kind::Opening).then(|| self.with_list(list));
         let others = kind.proposal().map(|seq| {
-            let numbers = self.index.by_proposal.range((seq, 0)..=(seq, u64::MAX)).rev();
-            numbers.filter_map(|(_, number)| self.numbered(*number))
+            let numbers = self.index.by_proposal.beside(seq).rev();
+            numbers.filter_map(|number| self.numbered(number))
         });
         let all = openings.into_iter().flatten().chain(others.into_iter().flatten());
         all.filter(move |one| one.kind == kind)
