@@ -1,5 +1,6 @@
 //! Counts as they are written down, and what is made of a difference.
 
+use crate::stored;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::Command;
@@ -84,6 +85,11 @@ const AGES: [[&str; 2]; 2] = [
     ["turn/tasks, 1000 before", "turn/tasks, 2000 before"],
     ["turn/one task, 1000 before", "turn/one task, 2000 before"],
 ];
+/// Kinds of conversations through the embedded store, with all that is written, and how much more may be taken at the
+/// second age than at the first. What is written grows with what an event changes, not with what is remembered.
+const STORED: [&str; 2] = ["tasks", "one task"];
+const STORED_AGES: [u64; 2] = [10, 1000];
+const STORED_MARGIN: f64 = 1.3;
 /// Bodies are not of those lengths to the byte, and the allocator has its moods.
 const MARGIN: f64 = 1.15;
 
@@ -99,15 +105,26 @@ impl Counts {
             vec![("view and pairing, a byte more, 1 MB to 4 MB".to_owned(), a_byte(1) / a_byte(0))];
         let older = |[young, old]: [&str; 2]| (old.to_owned(), of(old) / of(young));
         grows.extend(AGES.map(older));
-        for (what, times) in &grows {
-            println!("{what}: {times:.2} times what it takes before");
-        }
-        let sound = grows.iter().all(|(_, times)| *times <= MARGIN);
-        if !sound {
-            println!("over {MARGIN}: work grows with what is past");
-        }
+        let mut sound = within(&grows, MARGIN);
+        let stored = STORED.map(|kind| {
+            let [young, old] = STORED_AGES.map(|age| stored::name(kind, age));
+            let times = of(&old) / of(&young);
+            (old, times)
+        });
+        sound &= within(&stored, STORED_MARGIN);
         sound
     }
+}
+
+fn within(grows: &[(String, f64)], margin: f64) -> bool {
+    for (what, times) in grows {
+        println!("{what}: {times:.2} times what it takes before");
+    }
+    let sound = grows.iter().all(|(_, times)| *times <= margin);
+    if !sound {
+        println!("over {margin}: work grows with what is past");
+    }
+    sound
 }
 
 /// The compiler, the C library (its memory functions are counted, too), and what the processor offers of what

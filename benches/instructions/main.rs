@@ -12,11 +12,13 @@
 //! gain may be lost again unseen.
 //!
 //! Whatever the file says, work must not grow with what is past: reading and pairing are linear in the bytes of
-//! the list, and a turn of a conversation costs the same however old that is, once its state is at its bound.
+//! the list, a turn of a conversation costs the same however old that is, once its state is at its bound, and with
+//! all that the store writes of it hardly more than when it was young.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::print_stdout,
     reason = "it measures, and tells it"
 )]
@@ -24,6 +26,7 @@
 #[path = "../pure/bodies.rs"]
 mod bodies;
 mod counts;
+mod stored;
 #[path = "../pure/streams.rs"]
 mod streams;
 #[path = "../pure/turns.rs"]
@@ -59,7 +62,7 @@ fn main() -> ExitCode {
 /// Each workload several times: the first run compiles schemas, finds out what the processor can do, and the
 /// like; the others level out what the allocator does now and then.
 fn run_all() {
-    for workload in workloads::all() {
+    for workload in workloads::all().into_iter().chain(stored::all()) {
         drop((workload.prepare)()());
         let times = if workload.bytes > Some(LONG) { 1 } else { TIMES };
         let runs = (0..times).map(|_| (workload.prepare)()).collect();

@@ -138,9 +138,8 @@ impl Conversation {
 
     /// The newest exchange of a current generation with this very list.
     fn same_list(&self, list: Digest, continuation: bool) -> Option<&Exchange> {
-        self.exchanges.iter().rev().find(|one| {
-            one.list == list
-                && one.kind.proposal().is_some() == continuation
+        self.exchanges.with_list(list).find(|one| {
+            one.kind.proposal().is_some() == continuation
                 && self.lanes.current(one.lane, one.generation)
         })
     }
@@ -182,9 +181,8 @@ impl Conversation {
     /// and gives whether it is one.
     fn left_behind(&self, question: &Question<'_>, found: &mut Findings) -> bool {
         let list = question.admit.list;
-        let of_older =
-            |one: &Exchange| one.list == list && !self.lanes.current(one.lane, one.generation);
-        let past = || self.exchanges.is_past(list) || self.exchanges.iter().any(of_older);
+        let of_older = |one: &Exchange| !self.lanes.current(one.lane, one.generation);
+        let past = || self.exchanges.is_past(list) || self.exchanges.with_list(list).any(of_older);
         let left = question.declared && question.header.is_none() && past();
         if left {
             found.weigh(words::stale_retry(), question.rules);
@@ -240,10 +238,8 @@ impl Conversation {
         found: &mut Findings,
     ) -> Option<ExchangeId> {
         let same = || {
-            self.exchanges
-                .iter()
-                .rev()
-                .filter(|one| one.kind == kind && self.lanes.current(one.lane, one.generation))
+            let all = self.exchanges.of_kind(kind, question.admit.list);
+            all.filter(|one| self.lanes.current(one.lane, one.generation))
         };
         let under_way = same().any(Exchange::under_way);
         let delivered = same().any(|one| one.state == FlightState::Delivered)

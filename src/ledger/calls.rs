@@ -11,6 +11,8 @@
 //! Every arrow leaves `Open`; nothing leaves a final state. What a rule set to `note` let in is kept
 //! beside the state (`forced`), never over it.
 
+mod index;
+mod moved;
 mod register;
 
 pub use register::{Origin, Register};

@@ -8,13 +8,13 @@ use super::digest::Digest;
 use super::event::{Advance, Decide, ExchangeId, Fact, Outcome, Pair, Refused, Start};
 use super::exchanges::Exchange;
 use super::lanes::{LAST_GENERATION, LaneKey};
+use super::marked::{Change, Marked, Noted};
 use super::results::{Decision, How, mismatched};
 use super::step::Step;
 use super::story::Returned;
 use super::words;
 use crate::guard::fault::{Code, Fault};
-use minicbor::{Decode, Encode};
-use std::collections::VecDeque;
+use minicbor::{Decode, Encode, decode};
 
 /// How many answers to advances are remembered for a repeat.
 const ADVANCES_KEPT: usize = 16;
@@ -22,10 +22,10 @@ const ADVANCES_KEPT: usize = 16;
 /// The last advances by the control API, and what each was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
-pub(super) struct Advances(#[n(0)] VecDeque<Advanced>);
+pub(super) struct Advances(#[n(0)] Marked<Advanced>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
-struct Advanced {
+pub(super) struct Advanced {
     #[n(0)]
     by: ExchangeId,
     #[n(1)]
@@ -84,9 +84,9 @@ impl Conversation {
             cancelled: step.effects.cancel.len() - cancelled_before,
         };
         let outcome = done.outcome();
-        self.advances.0.push_back(done);
+        self.advances.0.push(done);
         while self.advances.0.len() > ADVANCES_KEPT {
-            self.advances.0.pop_front();
+            drop(self.advances.0.remove(0));
         }
         outcome
     }
@@ -219,7 +219,29 @@ impl Conversation {
 
     /// The exchanges that are under way, for the record.
     pub fn under_way(&self) -> impl Iterator<Item = &Exchange> {
-        self.exchanges.iter().filter(|one| one.under_way())
+        self.exchanges.restless().filter(|one| one.under_way())
+    }
+}
+
+impl Advances {
+    /// They were written as they are now.
+    pub(super) fn written(&mut self) {
+        self.0.written();
+    }
+
+    /// What became of them since. `None`: more than is worth noting.
+    pub(super) fn change(&self) -> Option<Noted<'_, Advanced>> {
+        self.0.change()
+    }
+
+    /// Whether they are as they were written.
+    pub(super) fn untouched(&self) -> bool {
+        self.0.untouched()
+    }
+
+    /// Makes the change that was read.
+    pub(super) fn make(&mut self, change: Change<Advanced>) -> Result<(), decode::Error> {
+        change.make(&mut self.0)
     }
 }
 

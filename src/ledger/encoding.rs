@@ -14,7 +14,7 @@ use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
 
 /// How many fields of a conversation this version knows. Their order is for ever.
-const FIELDS: u64 = 6;
+pub(super) const FIELDS: u64 = 6;
 
 /// The fields of a later version: as they stand, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,6 +22,36 @@ pub(super) struct Later {
     count: u64,
     bytes: Box<[u8]>,
 }
+
+impl Later {
+    /// The field of that number, counted from the first that this version does not know, is this now.
+    pub(super) fn put(&mut self, number: u64, field: &[u8]) -> Result<(), decode::Error> {
+        /// More fields than any version will have.
+        const MOST: u64 = 1 << 10;
+        if number >= MOST {
+            return Err(decode::Error::message("a field of no version"));
+        }
+        let (mut begin, mut end) = (self.bytes.len(), self.bytes.len());
+        let mut decoder = Decoder::new(&self.bytes);
+        if number < self.count {
+            (0..number).try_for_each(|_| decoder.skip())?;
+            begin = decoder.position();
+            decoder.skip()?;
+            end = decoder.position();
+        }
+        // Those between, of which nothing was written.
+        let null = usize::try_from(number.saturating_sub(self.count)).unwrap_or_default();
+        let mut bytes = self.bytes[..begin].to_vec();
+        bytes.extend(std::iter::repeat_n(NULL, null));
+        bytes.extend_from_slice(field);
+        bytes.extend_from_slice(&self.bytes[end..]);
+        *self = Later { count: self.count.max(number + 1), bytes: bytes.into() };
+        Ok(())
+    }
+}
+
+/// Nothing, in CBOR.
+const NULL: u8 = 0xf6;
 
 impl<C> Encode<C> for Conversation {
     fn encode<W: Write>(

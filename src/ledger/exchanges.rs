@@ -9,11 +9,15 @@
 //! Nothing leaves `Delivered`, `Failed` or `Withheld`: what came first stays the reason. An exchange is
 //! remembered until its replica closed it (or its lease lapsed), so that the reason can still be asked.
 
+mod remembered;
+
+pub use remembered::Exchanges;
+
 use super::digest::Digest;
 use super::event::{Admitted, Ending, ExchangeId, Millis, Names, Replica};
+use super::marked::Moves;
 use crate::guard::fault::Code;
 use minicbor::{Decode, Encode};
-use std::collections::VecDeque;
 
 /// What an exchange does for its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -209,6 +213,11 @@ impl Exchange {
         matches!(self.state, FlightState::Flight | FlightState::Settled)
     }
 
+    /// Whether nothing falls due in it any more.
+    pub(super) fn rests(&self) -> bool {
+        self.closed && !self.under_way()
+    }
+
     /// It stands so from now on, for good: it is over.
     pub(super) fn ends(&mut self, state: FlightState, now: Millis) {
         self.state = state;
@@ -222,92 +231,64 @@ impl Exchange {
     }
 }
 
-/// The exchanges that are remembered: those of current generations, and all that are not closed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
-pub struct Exchanges {
+/// What changes of an exchange.
+#[derive(Encode, Decode)]
+pub(super) struct Moved {
     #[n(0)]
-    list: Vec<Exchange>,
-    /// Message lists of older generations: a declared retry of one is stale.
+    state: FlightState,
     #[n(1)]
-    past: VecDeque<Digest>,
-    /// `idempotency-key`s seen, each with the message list that bore it.
+    closed: bool,
     #[n(2)]
-    keys: VecDeque<(Digest, Digest)>,
+    unreached: bool,
+    #[n(3)]
+    proposed: bool,
+    #[n(4)]
+    lease: Millis,
+    #[n(5)]
+    settled: Option<Millis>,
+    #[n(6)]
+    ended: Option<Millis>,
+    #[n(7)]
+    noted: Option<Code>,
+    #[n(8)]
+    failure: Option<Failure>,
 }
 
-impl Exchanges {
-    /// The exchange of that id.
-    #[must_use]
-    pub fn get(&self, id: ExchangeId) -> Option<&Exchange> {
-        self.list.iter().rev().find(|one| one.id == id)
+impl Moves for Exchange {
+    type Moved = Moved;
+
+    fn moved(&self) -> Moved {
+        // Every field is named: whoever adds one decides whether it changes.
+        let Exchange {
+            id: _,
+            replica: _,
+            lane: _,
+            generation: _,
+            kind: _,
+            list: _,
+            attempt: _,
+            reached: _,
+            last_allowed: _,
+            admitted: _,
+            state,
+            closed,
+            unreached,
+            proposed,
+            lease,
+            noted,
+            marks: Marks { settled, ended, failure, began: _, names: _ },
+        } = *self;
+        Moved { state, closed, unreached, proposed, lease, settled, ended, noted, failure }
     }
 
-    /// The exchange of that id, to be changed.
-    pub fn get_mut(&mut self, id: ExchangeId) -> Option<&mut Exchange> {
-        self.list.iter_mut().rev().find(|one| one.id == id)
-    }
-
-    /// All of them, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Exchange> {
-        self.list.iter()
-    }
-
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.list.iter_mut()
-    }
-
-    /// Adds one.
-    pub fn push(&mut self, exchange: Exchange) {
-        self.list.push(exchange);
-    }
-
-    /// Whether an older generation had this list.
-    #[must_use]
-    pub fn is_past(&self, list: Digest) -> bool {
-        self.past.contains(&list)
-    }
-
-    /// Whether this key was seen with this list; remembers nothing. One key on another list repeats
-    /// nothing: some clients give a whole job one key.
-    #[must_use]
-    pub fn key_seen(&self, key: Digest, list: Digest) -> bool {
-        self.keys.contains(&(key, list))
-    }
-
-    /// Remembers a key and the list that bore it.
-    pub fn remember_key(&mut self, key: Digest, list: Digest, kept: usize) {
-        if !self.key_seen(key, list) {
-            self.keys.push_back((key, list));
-            if self.keys.len() > kept {
-                self.keys.pop_front();
-            }
-        }
-    }
-
-    /// Moves what `current` no longer counts and no replica works on to the past.
-    pub fn retire(&mut self, kept: usize, current: impl Fn(&Exchange) -> bool) {
-        let past = &mut self.past;
-        self.list.retain(|one| {
-            let stays = current(one) || !one.closed;
-            if !stays && !past.contains(&one.list) {
-                past.push_back(one.list);
-            }
-            stays
-        });
-        while self.past.len() > kept {
-            self.past.pop_front();
-        }
-        self.bound(kept);
-    }
-
-    /// Drops the oldest closed exchanges beyond `kept`.
-    pub fn bound(&mut self, kept: usize) {
-        let mut over = self.list.len().saturating_sub(kept);
-        self.list.retain(|one| {
-            let drop = over > 0 && one.closed;
-            over -= usize::from(drop);
-            !drop
-        });
+    fn move_to(&mut self, moved: Moved) -> bool {
+        let Moved { state, closed, unreached, proposed, lease, settled, ended, noted, failure } =
+            moved;
+        (self.state, self.closed, self.unreached, self.proposed) =
+            (state, closed, unreached, proposed);
+        (self.lease, self.noted) = (lease, noted);
+        let marks = &mut self.marks;
+        (marks.settled, marks.ended, marks.failure) = (settled, ended, failure);
+        true
     }
 }

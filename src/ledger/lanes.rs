@@ -5,7 +5,8 @@
 
 use super::digest::Digest;
 use super::event::{ExchangeId, Millis, TaskOutcome};
-use minicbor::{Decode, Encode};
+use super::marked::{Change, Marked, Moves, Noted};
+use minicbor::{Decode, Encode, decode};
 
 /// The last generation there is: beyond it JSON numbers are not exact.
 pub const LAST_GENERATION: u64 = (1 << 53) - 1;
@@ -141,13 +142,27 @@ pub struct Lane {
     pub task: Task,
 }
 
+impl Moves for Lane {
+    type Moved = Task;
+
+    fn moved(&self) -> Task {
+        let Lane { number: _, key: _, task } = self;
+        task.clone()
+    }
+
+    fn move_to(&mut self, moved: Task) -> bool {
+        self.task = moved;
+        true
+    }
+}
+
 /// All lanes of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Lanes {
     #[n(0)]
     next: u32,
     #[n(1)]
-    list: Vec<Lane>,
+    list: Marked<Lane>,
     /// The generation that the control API advanced to before any lane was there.
     #[n(2)]
     pub floor: u64,
@@ -162,7 +177,8 @@ impl Lanes {
 
     /// The lane of that number, to be changed.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Lane> {
-        self.list.iter_mut().find(|lane| lane.number == number)
+        let at = self.place(number)?;
+        self.list.get_mut(at)
     }
 
     /// The lane of that key.
@@ -181,19 +197,19 @@ impl Lanes {
 
     /// The lane was used just now: it is folded last.
     pub fn touch(&mut self, number: u32) {
-        if let Some(at) = self.list.iter().position(|lane| lane.number == number) {
-            self.list[at..].rotate_left(1);
+        let at = self.place(number).filter(|at| at + 1 < self.list.len());
+        if let Some(lane) = at.and_then(|at| self.list.remove(at)) {
+            self.list.push(lane);
         }
+    }
+
+    fn place(&self, number: u32) -> Option<usize> {
+        self.list.iter().position(|lane| lane.number == number)
     }
 
     /// All of them, the one last used at the end.
     pub fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.list.iter()
-    }
-
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
-        self.list.iter_mut()
     }
 
     /// Whether that generation is its lane's current one.
@@ -219,8 +235,46 @@ impl Lanes {
         let mut gone = Vec::new();
         while self.list.len() > kept {
             let Some(at) = self.list.iter().position(&idle) else { break };
-            gone.push(self.list.remove(at));
+            gone.extend(self.list.remove(at));
         }
         gone
     }
+
+    /// They were written as they are now.
+    pub(super) fn written(&mut self) {
+        self.list.written();
+    }
+
+    /// What became of them since. `None`: more than is worth noting.
+    pub(super) fn change(&self) -> Option<LanesNoted<'_>> {
+        Some(LanesNoted { next: self.next, list: self.list.change()?, floor: self.floor })
+    }
+
+    /// Makes the change that was read.
+    pub(super) fn make(&mut self, change: LanesChange) -> Result<(), decode::Error> {
+        (self.next, self.floor) = (change.next, change.floor);
+        change.list.make(&mut self.list)
+    }
+}
+
+/// What became of [`Lanes`], as it is written.
+#[derive(Encode)]
+pub(super) struct LanesNoted<'a> {
+    #[n(0)]
+    next: u32,
+    #[n(1)]
+    list: Noted<'a, Lane>,
+    #[n(2)]
+    floor: u64,
+}
+
+/// The same, as it is read.
+#[derive(Decode)]
+pub(super) struct LanesChange {
+    #[n(0)]
+    next: u32,
+    #[n(1)]
+    list: Change<Lane>,
+    #[n(2)]
+    floor: u64,
 }

@@ -122,16 +122,11 @@ impl Conversation {
     /// The attempt before this one is over: what it may still bring is withheld, and the calls that its
     /// like proposed and nobody answered are closed.
     fn take_over(&mut self, before: &Exchange, declared: bool, step: &mut Step<'_>) -> Try {
-        let same = |one: &Exchange| {
-            one.lane == before.lane
-                && one.generation == before.generation
-                && one.kind == before.kind
-                && (one.kind != Kind::Opening || one.list == before.list)
-        };
-        let attempts: Vec<ExchangeId> =
-            self.exchanges.iter().filter(|one| same(one)).map(|one| one.id).collect();
-        self.withhold(Code::Overtaken, step, same);
+        let same = |one: &&Exchange| one.lane == before.lane && one.generation == before.generation;
+        let like = self.exchanges.of_kind(before.kind, before.list).filter(same);
+        let attempts: Vec<ExchangeId> = like.map(|one| one.id).collect();
         let theirs = |of: ExchangeId| attempts.contains(&of);
+        self.withhold(Code::Overtaken, step, |one| theirs(one.id));
         self.replace_calls(step, theirs);
         // Who declares a retry says that he had nothing of the attempt before: its calls were not run.
         for attempt in attempts.iter().filter(|_| declared) {
@@ -155,14 +150,14 @@ impl Conversation {
         let kept = step.rules.kept;
         let exchanges = &self.exchanges;
         self.calls.fold(kept, |seq| {
-            exchanges.iter().any(|one| one.under_way() && one.kind.proposal() == Some(seq))
+            exchanges.restless().any(|one| one.under_way() && one.kind.proposal() == Some(seq))
         });
         self.exchanges.bound(kept);
         let (calls, exchanges) = (&self.calls, &self.exchanges);
         let gone = self.lanes.fold(kept.min(64), |lane| {
             lane.key != LaneKey::Header
-                && !exchanges.iter().any(|one| one.lane == lane.number && !one.closed)
-                && !calls.iter().any(|proposal| proposal.lane == lane.number && proposal.open())
+                && !exchanges.restless().any(|one| one.lane == lane.number && !one.closed)
+                && !calls.unsettled().any(|one| one.lane == lane.number && one.open())
         });
         for mut lane in gone {
             step.report(&mut lane, TaskOutcome::Expired);

@@ -18,6 +18,7 @@
 mod admit;
 mod apart;
 pub mod calls;
+mod change;
 mod control;
 pub mod digest;
 pub mod effects;
@@ -27,10 +28,12 @@ pub mod event;
 pub mod exchanges;
 pub mod lanes;
 mod launch;
+mod marked;
 mod matching;
 mod results;
 pub mod rules;
 mod settle;
+mod sorted;
 mod step;
 pub mod story;
 mod time;
@@ -39,6 +42,8 @@ pub mod writes;
 
 #[cfg(test)]
 mod tests;
+
+pub use change::Change;
 
 use calls::{Call, CallState, Proposal, Register};
 use control::Advances;
@@ -122,7 +127,8 @@ impl Conversation {
     /// outcome is unknown.
     #[must_use]
     pub fn idle(&self) -> bool {
-        !self.exchanges.iter().any(Exchange::under_way) && self.calls.unsettled().next().is_none()
+        !self.exchanges.restless().any(Exchange::under_way)
+            && self.calls.unsettled().next().is_none()
     }
 
     /// The registered calls, for reading.
@@ -145,18 +151,20 @@ impl Conversation {
 
     /// The exchanges, for a test that makes them older than they are.
     #[cfg(test)]
-    pub(crate) fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.exchanges.iter_mut()
+    pub(crate) fn change_exchanges(&mut self, mut change: impl FnMut(&mut Exchange)) {
+        let ids: Vec<ExchangeId> = self.exchanges.iter().map(|one| one.id).collect();
+        ids.into_iter().filter_map(|id| self.exchanges.get_mut(id).map(&mut change)).for_each(drop);
     }
 
     /// Every exchange that its replica is not done with has its lease until then. A store says so of what
     /// it reads: until long ago, if the replica is known to be dead.
     pub fn lease_until(&mut self, until: Millis) {
         let mut any = false;
-        for exchange in self.exchanges.iter_mut().filter(|one| !one.closed) {
+        let open = |one: &Exchange| !one.closed;
+        self.exchanges.change_restless(open, |exchange| {
             exchange.lease = until;
             any = true;
-        }
+        });
         if any {
             self.due = Some(self.due.map_or(until, |due| due.min(until)));
         }
@@ -167,7 +175,7 @@ impl Conversation {
     pub fn forget(&self, now: Millis) -> Effects {
         let rules = Rules::default();
         let mut step = Step::new(&rules, now);
-        for exchange in self.exchanges.iter().filter(|one| one.under_way()) {
+        for exchange in self.exchanges.restless().filter(|one| one.under_way()) {
             step.effects.cancel.push((exchange.id, Code::StaleAnswer));
         }
         for lane in self.lanes.iter() {
@@ -248,15 +256,14 @@ impl Conversation {
     ) -> bool {
         let cancels = step.refuses(code);
         let mut any = false;
-        for exchange in self.exchanges.iter_mut() {
-            if exchange.under_way() && which(exchange) {
-                any = true;
-                exchange.ends(FlightState::Withheld(code), step.now);
-                if cancels {
-                    step.effects.cancel.push((exchange.id, code));
-                }
+        let picked = |one: &Exchange| one.under_way() && which(one);
+        self.exchanges.change_restless(picked, |exchange| {
+            any = true;
+            exchange.ends(FlightState::Withheld(code), step.now);
+            if cancels {
+                step.effects.cancel.push((exchange.id, code));
             }
-        }
+        });
         any
     }
 

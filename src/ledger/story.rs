@@ -109,18 +109,30 @@ impl Conversation {
                 let (lane, generation) = (story.lane, story.generation);
                 let theirs = |one: &&Exchange| one.lane == lane && one.generation == generation;
                 story.exchanges = self.exchanges.iter().filter(theirs).cloned().collect();
-                let theirs = |one: &&Proposal| one.lane == lane && one.generation == generation;
-                story.proposals = self.calls.iter().filter(theirs).cloned().collect();
+                story.proposals = self.proposals_of(lane, generation);
             }
         }
+    }
+
+    /// What was proposed in that generation, oldest first. A proposal of an older one was let out before all of
+    /// them, or forced: so this looks at what came since, and not at all that is remembered.
+    fn proposals_of(&self, lane: u32, generation: u64) -> Vec<Proposal> {
+        let since =
+            |one: &&Proposal| one.lane != lane || one.generation >= generation || one.forced;
+        let theirs = |one: &&Proposal| one.lane == lane && one.generation == generation;
+        let newest_first = self.calls.iter().rev().take_while(since).filter(theirs);
+        let mut proposals: Vec<Proposal> = newest_first.cloned().collect();
+        proposals.reverse();
+        proposals
     }
 
     /// Tells of an exchange that ended after its task's story.
     pub(super) fn tell_after(&self, id: ExchangeId, step: &mut Step<'_>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let answers = exchange.kind.proposal();
-        let theirs = |one: &&Proposal| one.exchange == id || Some(one.seq) == answers;
-        let proposals = self.calls.iter().filter(theirs).cloned().collect();
+        let answered = answers.and_then(|seq| self.calls.get(seq));
+        let proposed = self.calls.of_exchange(id).filter(|one| Some(one.seq) != answers);
+        let proposals = answered.into_iter().chain(proposed).cloned().collect();
         let mut story = self.story(Part::After, exchange.lane, exchange.generation, step.now);
         story.exchanges = vec![exchange.clone()];
         story.proposals = proposals;

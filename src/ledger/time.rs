@@ -3,7 +3,7 @@
 use super::Conversation;
 use super::calls::{Call, CallState, Proposal};
 use super::event::{Fact, Millis};
-use super::exchanges::{Failure, FlightState};
+use super::exchanges::{Exchange, Failure, FlightState};
 use super::lanes::{Limit, Task};
 use super::rules::Rules;
 use super::step::Step;
@@ -26,14 +26,15 @@ impl Conversation {
     fn lapse(&mut self, step: &mut Step<'_>) {
         let now = step.now;
         let mut failed = Vec::new();
-        for exchange in self.exchanges.iter_mut().filter(|one| !one.closed && one.lease <= now) {
+        let lapsed = |one: &Exchange| !one.closed && one.lease <= now;
+        self.exchanges.change_restless(lapsed, |exchange| {
             exchange.closed = true;
             if exchange.under_way() {
                 exchange.ends(FlightState::Failed, now);
                 exchange.marks.failure = Some(Failure::Replica);
                 failed.push((exchange.id, exchange.lane, exchange.generation));
             }
-        }
+        });
         for (id, lane, generation) in failed {
             if self.is_told(lane, generation) {
                 self.tell_after(id, step);
@@ -71,7 +72,7 @@ impl Conversation {
 
     /// Reckons anew when something falls due next.
     pub(super) fn reckon_due(&mut self, rules: &Rules) {
-        let leases = self.exchanges.iter().filter(|one| !one.closed).map(|one| one.lease);
+        let leases = self.exchanges.restless().filter(|one| !one.closed).map(|one| one.lease);
         self.due = leases.chain(self.deadline(rules)).min();
     }
 

@@ -15,7 +15,7 @@
 //! proposed in its place is the same write.
 
 use super::Conversation;
-use super::calls::{Call, CallState, Register, Written};
+use super::calls::{Call, CallState, Proposal, Register, Written};
 use super::digest::{Digest, DigestKey};
 use super::event::{
     ExchangeId, Fact, Millis, Operation, Outcome, Proposed, Refused, Resolve, Settle, WriteOutcome,
@@ -65,7 +65,8 @@ impl Register {
     /// The ordinal for such a write in that generation; `here` are those of its equals beside it.
     pub(super) fn ordinal(&self, generation: u64, proposed: &Proposed, here: &[u32]) -> u32 {
         let (mut free, mut used) = (Vec::new(), here.to_vec());
-        for proposal in self.iter().filter(|one| one.generation == generation) {
+        let equal = self.with_write(proposed.arguments);
+        for proposal in equal.filter(|one| one.generation == generation) {
             for call in proposal.calls.iter().filter(|call| same_write(call, proposed)) {
                 let withdrawn = call.written == Some(Written::Withdrawn);
                 if withdrawn { &mut free } else { &mut used }.push(call.ordinal);
@@ -79,7 +80,7 @@ impl Register {
     /// What bars such a write from being proposed in a task that began then.
     fn barring(&self, proposed: &Proposed, began: Millis) -> Option<Code> {
         let equal = || {
-            let calls = self.iter().flat_map(|one| &one.calls);
+            let calls = self.with_write(proposed.arguments).flat_map(|one| &one.calls);
             calls.filter(|call| same_write(call, proposed))
         };
         let since = |call: &Call, written| {
@@ -93,9 +94,10 @@ impl Register {
 
     /// The calls of that exchange are known not to have been run.
     pub(super) fn withdraw(&mut self, exchange: ExchangeId) {
-        self.change_unsettled(|proposal| {
-            let theirs = proposal.exchange == exchange;
-            for call in proposal.calls.iter_mut().filter(|call| theirs && call.unknown_write()) {
+        let theirs =
+            |one: &Proposal| one.exchange == exchange && one.calls.iter().any(Call::unknown_write);
+        self.change_unsettled(theirs, |proposal| {
+            for call in proposal.calls.iter_mut().filter(|call| call.unknown_write()) {
                 call.written = Some(Written::Withdrawn);
             }
         });
@@ -103,9 +105,9 @@ impl Register {
 
     /// The late result of a write was seen, though no model is told.
     pub(super) fn reported(&mut self, seq: u64, at: usize, now: Millis) {
-        if let Some(call) = self.get_mut(seq).and_then(|one| one.calls.get_mut(at))
-            && call.unknown_write()
-        {
+        let unknown =
+            self.get(seq).and_then(|one| one.calls.get(at)).is_some_and(Call::unknown_write);
+        if unknown && let Some(call) = self.get_mut(seq).and_then(|one| one.calls.get_mut(at)) {
             call.written = Some(Written::Reported);
             call.resolved = Some(now);
         }
@@ -137,7 +139,8 @@ impl Conversation {
     /// unknown and known again is nothing to tell.
     pub(super) fn tell_of_writes(&self, unknown: &[(u64, usize)], step: &mut Step<'_>) {
         let facts = &mut step.effects.facts;
-        let new = self.unknown_writes().filter(|place| !unknown.contains(place));
+        // Both are in order.
+        let new = self.unknown_writes().filter(|place| unknown.binary_search(place).is_err());
         facts.extend(new.map(|_| Fact::WriteBecame(WriteOutcome::Unknown)));
         for (seq, at) in unknown {
             let call = self.calls.get(*seq).and_then(|proposal| proposal.calls.get(*at));
@@ -172,7 +175,10 @@ impl Conversation {
         let says = if resolve.applied { Written::Applied } else { Written::NotApplied };
         let mut code = Some(Code::Unmatched);
         let asked = &resolve.operation;
-        for proposal in self.calls.iter_mut().filter(|one| one.generation == asked.generation) {
+        let equal = self.calls.with_write(asked.arguments);
+        let equal = equal.filter(|one| one.generation == asked.generation).map(|one| one.seq);
+        for seq in equal.collect::<Vec<_>>() {
+            let Some(proposal) = self.calls.get_mut(seq) else { continue };
             let generation = proposal.generation;
             let writes = proposal.calls.iter_mut().filter(|call| call.write);
             for call in writes.filter(|call| call.operation(generation) == *asked) {

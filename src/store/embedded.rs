@@ -1,6 +1,6 @@
 //! The durable store of one process: the working set in memory, a log on the disk.
 //!
-//! Every changed conversation is appended to the log, whole, under its lock and before anybody is told.
+//! What became of a conversation is appended to the log, or all of it, under its lock and before anybody is told.
 //! With [`Durability::Process`] that is one `write`: it survives the end of the process, however it comes.
 //! With [`Durability::Machine`] the outcome, and every effect outside, also waits for a sync that it
 //! shares with all others that wait: it survives the loss of power. Syncs and disk reads never run on the
@@ -8,6 +8,7 @@
 //!
 //! Why a log of our own and no general engine, with measurements: `docs/stores.md`.
 
+mod chain;
 mod directory;
 mod frame;
 mod log;
@@ -17,15 +18,16 @@ mod upkeep;
 #[cfg(test)]
 mod tests;
 
-use super::encoding::{self, EncodingError};
+use super::encoding::EncodingError;
 use super::slots::{Clock, Slots};
 use super::{Answer, ConversationKey, Listener, Store, StoreError};
 use crate::ledger::Conversation;
 use crate::ledger::digest::DigestKey;
 use crate::ledger::event::{Event, Transition};
 use crate::ledger::rules::Rules;
+use chain::{Chain, Place, Position, Unrecalled};
 use directory::Directory;
-use log::{Log, Place, Position, Segment};
+use log::{Log, Segment};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -203,8 +205,8 @@ impl EmbeddedStore {
         let slots = Arc::new(Slots::new(key, clock, listener, most, Arc::clone(&log)));
         let mut states: Vec<_> = found.states.into_iter().collect();
         states.sort_unstable_by_key(|(_, place)| *place);
-        for (key, place) in states {
-            adopt(&log, &slots, &key, place)?;
+        for (key, chain) in states {
+            adopt(&log, &slots, &key, chain)?;
         }
         let threads = start_threads(&log, &slots).map_err(OpenError::io(&options.path))?;
         Ok(EmbeddedStore {
@@ -230,30 +232,34 @@ impl EmbeddedStore {
     }
 }
 
-/// Takes in what stands at `place`.
+/// Takes in what stands there.
 fn adopt(
     log: &Log,
     slots: &Slots<Arc<Log>>,
     key: &[u8; 32],
-    place: Place,
+    chain: Chain,
 ) -> Result<(), OpenError> {
-    let path = log.directory.segment(place.at.segment);
-    let damaged = |why: String| {
+    let damaged = |place: Place, why: String| {
         let path = log.directory.segment(place.at.segment);
         OpenError::Damaged { path, offset: place.at.offset, why }
     };
-    let bytes = log.read(place).map_err(OpenError::io(&path))?;
-    let record = frame::record(&bytes, 0).map_err(|_| damaged("it changed meanwhile".into()))?;
-    match encoding::decode(record.payload) {
+    match log.recall(key, chain) {
         Ok(kept) => {
-            log.live.fetch_add(u64::from(place.size), Ordering::Relaxed);
-            slots.adopt(frame::key_of(key), place, kept);
+            log.live.fetch_add(chain.bytes(), Ordering::Relaxed);
+            slots.adopt(frame::key_of(key), chain, kept);
             Ok(())
         }
-        Err(newer @ EncodingError::Newer(_)) => {
+        Err(Unrecalled::Io(error)) => {
+            Err(OpenError::io(&log.directory.segment(chain.last.at.segment))(error))
+        }
+        Err(Unrecalled::Broken(place)) => Err(damaged(place, "it changed meanwhile".to_owned())),
+        Err(Unrecalled::Encoding(newer @ EncodingError::Newer(_))) => {
+            let path = log.directory.segment(chain.last.at.segment);
             Err(OpenError::Newer { path, format: format!("a conversation {newer}") })
         }
-        Err(EncodingError::Damaged(why)) => Err(damaged(format!("no conversation: {why}"))),
+        Err(Unrecalled::Encoding(EncodingError::Damaged(why))) => {
+            Err(damaged(chain.last, format!("no conversation: {why}")))
+        }
     }
 }
 

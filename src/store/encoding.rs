@@ -1,5 +1,14 @@
 //! How a conversation is written where it outlives the process: one byte of format, then CBOR.
 //!
+//! ```text
+//! format 1:  1 │ whole
+//! format 2:  2 │ whole      2 │ change      2 │ change  …
+//! ```
+//! A *change* says what became of a conversation since what stands before it, so that an event costs what it
+//! changed and not what is remembered. What stands before it is the writer's to know: it may follow in the same
+//! value (Redis) or elsewhere (the log of the embedded store). [`decode`] reads a whole one and the changes behind
+//! it. Format 1 was never released by itself: one release reads and writes both.
+//!
 //! CBOR by `minicbor`, whose derives give every field and variant a number that we write beside it. We
 //! chose it over `rmp-serde` and `ciborium` (through serde, fields go by name: two to three times the
 //! bytes; or by position: no field can ever be added in the middle or skipped safely) and over `postcard`
@@ -10,6 +19,7 @@
 //! - What must outlive a write by an older version becomes a new last field of the *conversation* (facts about
 //!   a call or an exchange, too: keyed by its number there). An older version carries such fields along as
 //!   they are. The newer one must bear that they are behind what the older one has done since.
+//!   In a change such a field stands whole, whenever it changed: an older version puts it in its place.
 //! - A new field of any other struct takes the next free number there and `#[cbor(default)]` (or is an
 //!   `Option`). An older version skips it, and drops it when it writes: it must be sound without.
 //! - A number is never used for something else, nor a field taken out.
@@ -17,14 +27,16 @@
 //!   it. A version reads every format up to the newest it knows; a newer one is an error that says so, and
 //!   nothing that was not read is written over.
 //!
-//! The test below holds the bytes of a conversation as version 1 wrote it: it must be readable for ever.
+//! The tests below hold the bytes of conversations as formats 1 and 2 have them: they must be readable for ever.
 
-use crate::ledger::Conversation;
 use crate::ledger::event::Millis;
+use crate::ledger::{Change, Conversation};
 use minicbor::{Decode, Decoder, Encode};
 
 /// The format that this version writes.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
+/// The format of one that no change may follow.
+const WHOLE: u8 = 1;
 
 /// What is kept of one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -82,21 +94,83 @@ pub fn encode_to(
     minicbor::encode(Borrowed { used, conversation }, bytes).map_err(damaged)
 }
 
-/// Reads what [`encode`] wrote, in this version or another.
+/// Writes what became of a conversation since it was written, behind what stands there.
+///
+/// # Errors
+/// As of [`encode`].
+pub fn encode_change_to(
+    bytes: &mut Vec<u8>,
+    used: Millis,
+    change: &Change<'_>,
+) -> Result<(), EncodingError> {
+    /// What is kept, as of now.
+    #[derive(Encode)]
+    struct Changed<'a> {
+        #[n(0)]
+        used: Millis,
+        #[n(1)]
+        change: &'a Change<'a>,
+    }
+    bytes.push(FORMAT);
+    minicbor::encode(Changed { used, change }, bytes).map_err(damaged)
+}
+
+/// Whether changes may follow what begins so: not where a version may read it that knows of none.
+#[must_use]
+pub fn may_be_followed(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|format| *format > WHOLE)
+}
+
+/// Reads what [`encode`] wrote, in this version or another, and the changes that follow it.
 ///
 /// # Errors
 /// When a newer format or something else stands there.
 pub fn decode(bytes: &[u8]) -> Result<Kept, EncodingError> {
-    let rest = match bytes.split_first() {
-        None => return Err(damaged("it is empty")),
-        Some((0, _)) => return Err(damaged("there is no format 0")),
-        Some((&FORMAT, rest)) => rest,
-        Some((newer, _)) => return Err(EncodingError::Newer(*newer)),
-    };
+    decode_in_parts(bytes).map(|(kept, _)| kept)
+}
+
+/// The same, and of how many bytes it is without the changes.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_in_parts(bytes: &[u8]) -> Result<(Kept, usize), EncodingError> {
+    let mut rest = body(bytes)?;
     let mut decoder = Decoder::new(rest);
-    let kept = decoder.decode().map_err(damaged)?;
-    let end = decoder.position() == rest.len();
-    if end { Ok(kept) } else { Err(damaged("it goes on after its end")) }
+    let mut kept: Kept = decoder.decode().map_err(damaged)?;
+    rest = rest.get(decoder.position()..).unwrap_or_default();
+    let whole = bytes.len() - rest.len();
+    while !rest.is_empty() {
+        if rest.first() == Some(&WHOLE) {
+            return Err(damaged("it goes on after its end"));
+        }
+        rest = body(rest)?;
+        let mut decoder = Decoder::new(rest);
+        follow(&mut kept, &mut decoder).map_err(damaged)?;
+        rest = rest.get(decoder.position()..).unwrap_or_default();
+    }
+    Ok((kept, whole))
+}
+
+/// What stands behind the format.
+fn body(bytes: &[u8]) -> Result<&[u8], EncodingError> {
+    match bytes.split_first() {
+        None => Err(damaged("it is empty")),
+        Some((0, _)) => Err(damaged("there is no format 0")),
+        Some((&(WHOLE..=FORMAT), rest)) => Ok(rest),
+        Some((newer, _)) => Err(EncodingError::Newer(*newer)),
+    }
+}
+
+/// Makes the change that stands there.
+fn follow(kept: &mut Kept, decoder: &mut Decoder<'_>) -> Result<(), minicbor::decode::Error> {
+    let fields = decoder.array()?.unwrap_or_default();
+    if fields < 2 {
+        return Err(minicbor::decode::Error::message("not a change"));
+    }
+    kept.used = decoder.decode()?;
+    kept.conversation.make(decoder)?;
+    // What a later version says besides.
+    (2..fields).try_for_each(|_| decoder.skip())
 }
 
 fn damaged(why: impl std::fmt::Display) -> EncodingError {
@@ -123,6 +197,8 @@ mod tests {
         now: Millis,
         exchanges: u128,
         conversation: Conversation,
+        /// Where the change that each event makes is written.
+        log: Option<Vec<u8>>,
     }
 
     impl Agent {
@@ -133,6 +209,7 @@ mod tests {
                 now: Millis(1_800_000_000_000),
                 exchanges: 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef,
                 conversation: Conversation::default(),
+                log: None,
             }
         }
 
@@ -142,7 +219,12 @@ mod tests {
 
         fn apply(&mut self, event: &Event) -> Outcome {
             self.now.0 += 700;
-            self.conversation.apply(event, &self.rules, self.now).outcome
+            let outcome = self.conversation.apply(event, &self.rules, self.now).outcome;
+            if let Some(log) = &mut self.log {
+                encode_change_to(log, self.now, &self.conversation.change().unwrap()).unwrap();
+                self.conversation.written();
+            }
+            outcome
         }
 
         fn exchange(&mut self, generation: u64, runs: Vec<Run>, calls: Vec<Proposed>) {
@@ -196,11 +278,11 @@ mod tests {
         }
 
         /// An exchange that does not end.
-        fn open(&mut self) {
+        fn open(&mut self, generation: u64) {
             let admit = Admit {
                 exchange: ExchangeId(1),
                 replica: Replica(1),
-                generation: Some(1),
+                generation: Some(generation),
                 lane: self.digest("lane", 0),
                 list: self.digest("list", 0),
                 declared_retry: false,
@@ -235,11 +317,23 @@ mod tests {
         let mut agent = Agent::new();
         agent.task(1);
         // Tool calls were not counted then, and the times of exchanges not kept.
-        for exchange in agent.conversation.exchanges_mut() {
-            exchange.marks = Marks::default();
-        }
+        agent.conversation.change_exchanges(|exchange| exchange.marks = Marks::default());
         let now = format!("{:?}", agent.conversation).replace("tool_calls: 1", "tool_calls: 0");
         assert_eq!(format!("{:?}", decode(&bytes).unwrap().conversation), now);
+    }
+
+    /// What format 2 is: a whole conversation, and what became of it by each event after that.
+    #[test]
+    fn a_conversation_and_its_changes_are_readable() {
+        let bytes = hex(include_str!("encoding/two_tasks.v2.hex"));
+        let mut agent = Agent::new();
+        agent.task(1);
+        agent.log = Some(agent.bytes());
+        agent.conversation.written();
+        agent.task(2);
+        agent.open(2);
+        assert_eq!(decode(&bytes).unwrap(), decode(&agent.bytes()).unwrap());
+        assert_eq!(agent.log.unwrap(), bytes, "as this version writes it");
     }
 
     /// A later version of the same format keeps more of a conversation. This one works with what it knows and
@@ -268,7 +362,7 @@ mod tests {
         let mut agent = Agent::new();
         agent.task(1);
         // Something under way, so that something is due: all six fields are there.
-        agent.open();
+        agent.open(1);
         let known = minicbor::to_vec(&agent.conversation).unwrap();
         let notes = vec![(1, "a fact about call 1"), (7, "\u{1f405}")];
         let mut bytes = vec![FORMAT, 0x82];
@@ -288,6 +382,14 @@ mod tests {
         assert_eq!(agent.conversation.due(), None);
         assert!(agent.bytes().ends_with(&tail), "also when nothing is due any more");
         assert_eq!(decode(&agent.bytes()).unwrap().conversation, agent.conversation);
+
+        // The later version changes the second of its fields, and adds a fourth.
+        let mut change = agent.bytes();
+        change.extend([FORMAT, 0x82, 0x00, 0xa2, 0x07, 0x63, b'n', b'e', b'w', 0x09, 0x18, 0x2a]);
+        let kept = decode(&change).unwrap();
+        let bytes = encode(kept.used, &kept.conversation).unwrap();
+        assert!(bytes.ends_with(&[0xf6, 0xf6, 0x63, b'n', b'e', b'w', 0xf6, 0x18, 0x2a]));
+        assert_eq!(decode(&bytes), Ok(kept));
     }
 
     /// A later version adds fields elsewhere; this one skips them, whatever they hold.
@@ -317,6 +419,14 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_apart_from_damage() {
         let mut bytes = Agent::new().bytes();
+        let mut followed = bytes.clone();
+        followed.extend([FORMAT + 1, 0x00]);
+        assert_eq!(decode(&followed), Err(EncodingError::Newer(FORMAT + 1)));
+        followed[0] = 1;
+        followed.truncate(bytes.len());
+        assert!(decode(&followed).is_ok(), "the first format is read");
+        followed.push(1);
+        assert!(matches!(decode(&followed), Err(EncodingError::Damaged(_))));
         bytes[0] = FORMAT + 1;
         assert_eq!(decode(&bytes), Err(EncodingError::Newer(FORMAT + 1)));
         bytes[0] = 0;
@@ -328,9 +438,15 @@ mod tests {
     fn cut_and_flipped_bytes_are_errors_or_other_states_but_never_a_panic() {
         let mut agent = Agent::new();
         (1..=3).for_each(|generation| agent.task(generation));
-        let bytes = agent.bytes();
+        agent.log = Some(agent.bytes());
+        let whole = agent.bytes().len();
+        agent.conversation.written();
+        agent.task(4);
+        let bytes = agent.log.take().unwrap();
         for end in 0..bytes.len() {
-            assert!(decode(&bytes[..end]).is_err(), "cut at {end}");
+            // A change that is not there is not missed here: who keeps it knows where it ends.
+            let ends = end >= whole && bytes[end] == FORMAT && decode(&bytes[..end]).is_ok();
+            assert!(ends || decode(&bytes[..end]).is_err(), "cut at {end}");
         }
         for at in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();

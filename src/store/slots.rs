@@ -7,8 +7,10 @@
 //!
 //! A changed conversation is handed to the backing *under its lock and before anybody is told*. When the
 //! backing refuses it, the change is undone: the slot forgets its conversation and reads it again on the
-//! next use. Conversations long unused leave memory the same way; their slots (about 120 bytes) stay, so
+//! next use. Conversations long unused leave memory the same way; their slots (about 150 bytes) stay, so
 //! that what is there, how much each principal has and what expired is known without the backing.
+
+mod age;
 
 use super::encoding::Kept;
 use super::{ConversationKey, Listener, StoreError};
@@ -20,17 +22,13 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// What time it is, in milliseconds since the Unix epoch.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
 
-/// How often everything is looked at for expiry.
-const EXPIRY_EVERY: Millis = Millis(60_000);
 /// How long exchanges of this replica live that were read from the backing, until their next sign.
 const LEASE: Millis = Millis(15_000);
-/// A conversation unused for so long leaves memory, where there is a backing.
-const COLD_AFTER: Millis = Millis(600_000);
 
 /// What stands behind the slots. Called under a slot's lock.
 pub(super) trait Backing: Send + Sync {
@@ -40,7 +38,7 @@ pub(super) trait Backing: Send + Sync {
     /// Reads what was written there.
     fn load(&self, key: &ConversationKey, place: Self::Place) -> Result<Kept, StoreError>;
 
-    /// Writes a conversation; `before` is where it stood.
+    /// Writes a conversation; `before` is where it stood when it was as [`Conversation::written`] says.
     fn put(
         &self,
         key: &ConversationKey,
@@ -172,7 +170,10 @@ impl<B: Backing> Slots<B> {
             let due = conversation.due().is_some();
             if !only_renewed(event, &transition) {
                 match self.backing.put(key, used, conversation, before) {
-                    Ok(place) => slot.place = Some(place),
+                    Ok(place) => {
+                        conversation.written();
+                        slot.place = Some(place);
+                    }
                     Err(error) => {
                         self.undo(key, &cell, &mut slot);
                         return Err(error);
@@ -319,65 +320,6 @@ impl<B: Backing> Slots<B> {
     /// Reads a conversation into memory, if it is not there.
     pub(super) fn warm(&self, key: &ConversationKey) -> Result<(), StoreError> {
         self.read(key).map(|_| ())
-    }
-
-    /// Fires what fell due and forgets what expired; gives where that was written last.
-    pub(super) fn sweep(&self, rules: &Rules) -> Result<Option<B::Place>, StoreError> {
-        let now = (self.clock)();
-        let keys: Vec<ConversationKey> =
-            self.active.iter().map(|entry| entry.key().clone()).collect();
-        let mut last = None;
-        for key in keys {
-            let due = self.cell(&key).and_then(|cell| {
-                let slot = cell.lock();
-                slot.conversation.as_ref().map_or(Some(now), |conversation| conversation.due())
-            });
-            if due.is_some_and(|due| due <= now) {
-                last = self.apply(&key, &Event::Tick, rules)?.1.or(last);
-            }
-        }
-        Ok(self.expire(rules)?.or(last))
-    }
-
-    fn expire(&self, rules: &Rules) -> Result<Option<B::Place>, StoreError> {
-        let now = (self.clock)();
-        let before = self.expiry_looked.load(Ordering::Relaxed);
-        if now < Millis(before).after(EXPIRY_EVERY) {
-            return Ok(None);
-        }
-        self.expiry_looked.store(now.0, Ordering::Relaxed);
-        let expired = |slot: &Slot<B::Place>| slot.used.after(rules.ttl) <= now;
-        let mut keys = Vec::new();
-        for entry in &self.slots {
-            let Some(mut slot) = entry.value().try_lock() else { continue };
-            if expired(&slot) {
-                keys.push(entry.key().clone());
-            } else {
-                self.cool(&mut slot, now);
-            }
-        }
-        let mut last = None;
-        for key in keys {
-            let Some(cell) = self.cell(&key) else { continue };
-            let mut slot = cell.lock();
-            if !slot.gone && expired(&slot) {
-                last = self.take_out(&key, &cell, &mut slot, now)?.or(last);
-            }
-        }
-        self.counts.retain(|_, count| *count > 0);
-        Ok(last)
-    }
-
-    /// What nobody used for a while, and nothing falls due in, leaves memory.
-    fn cool(&self, slot: &mut Slot<B::Place>, now: Millis) {
-        let idle = slot.conversation.as_ref().is_some_and(|one| one.due().is_none());
-        if idle
-            && self.backing.reads()
-            && slot.place.is_some()
-            && slot.used.after(COLD_AFTER) <= now
-        {
-            slot.conversation = None;
-        }
     }
 
     pub(super) fn cell(&self, key: &ConversationKey) -> Option<Cell<B>> {

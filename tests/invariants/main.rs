@@ -208,6 +208,36 @@ fn what_is_kept_reads_the_same() {
     });
 }
 
+/// A conversation is what was written of it whole, and the changes behind that, whenever each was written.
+#[test]
+fn what_was_written_and_its_changes_are_what_is_kept() {
+    let strategy =
+        (setting(), steps::steps(LONGEST), any::<u64>(), prop_oneof![Just(4), Just(512)]);
+    let mut runner = TestRunner::new(config());
+    let outcome = runner.run(&strategy, |(setting, steps, writes, kept)| {
+        let mut play = Play::new(setting, DigestKey::new([7; 32]));
+        play.rules.kept = kept;
+        let mut log = Vec::new();
+        for (at, step) in (0..).zip(&steps) {
+            play.step(step);
+            let mut bytes = log.clone();
+            match play.conversation.change().filter(|_| !log.is_empty()) {
+                Some(change) => encoding::encode_change_to(&mut bytes, play.now, &change).unwrap(),
+                None => bytes = encoding::encode(play.now, &play.conversation).unwrap(),
+            }
+            let read = encoding::decode(&bytes).unwrap();
+            prop_assert_eq!(&read.conversation, &play.conversation, "{}", play.trace());
+            prop_assert_eq!(read.used, play.now);
+            if writes >> (at % 64) & 1 == 1 {
+                play.conversation.written();
+                log = bytes;
+            }
+        }
+        Ok(())
+    });
+    assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
+}
+
 /// Two conversations in one store, under keys that differ by the principal or by the conversation alone,
 /// with the same ids, lists and results: each goes as it would have gone alone.
 #[test]

@@ -1,45 +1,25 @@
 //! The register of all calls of a conversation, and how it is written: its proposals. What can be reckoned
 //! from them is not.
 
+use super::super::digest::Digest;
 use super::super::event::{Alternative, ExchangeId, Millis, Pair};
+use super::super::marked::{Change, Marked, Moves, Noted, Takes};
+use super::index::Index;
+use super::moved::Moved;
 use super::{Call, CallState, Proposal, Written};
 use minicbor::encode::{self, Write};
 use minicbor::{Decode, Decoder, Encode, Encoder, decode};
-use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 
 /// All proposals of a conversation that are still remembered, newest last, found by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Register {
     next: u64,
-    proposals: VecDeque<Proposal>,
-    by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
-    unsettled: Unsettled,
-    calls: usize,
+    proposals: Marked<Proposal>,
+    index: Index,
     /// Whether a model's proposal was ever registered here (adopted runs do not count).
     pub used: bool,
     /// No write that is forgotten had this ordinal or a higher one.
     pub(in super::super) ordinals: u32,
-}
-
-/// The proposals that time or a newer task may still change, by number: those with an open call or an unknown
-/// write, and perhaps some that had one. A settled one never becomes unsettled, so most events look at these
-/// few, however old the conversation is. It follows from the rest: it is not written, and counts for nothing
-/// in a comparison.
-#[derive(Clone, Debug, Default)]
-struct Unsettled(SmallVec<[u64; 4]>);
-
-impl PartialEq for Unsettled {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Unsettled {}
-
-impl Hash for Unsettled {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// Where a proposal comes from.
@@ -116,46 +96,38 @@ impl Register {
         let proposal =
             Proposal { seq, exchange, lane, generation, forced, delivered: false, calls };
         self.forget_settled();
-        self.index(&proposal);
-        self.proposals.push_back(proposal);
+        self.index.add(&proposal);
+        self.proposals.push(proposal);
         seq
     }
 
-    /// From here on its calls are counted, and found by their ids.
-    fn index(&mut self, proposal: &Proposal) {
-        self.calls += proposal.calls.len();
-        if proposal.unsettled() {
-            self.unsettled.0.push(proposal.seq);
-        }
-        for call in &proposal.calls {
-            let seqs = self.by_id.entry(call.id.clone()).or_default();
-            if seqs.last() != Some(&proposal.seq) {
-                seqs.push(proposal.seq);
-            }
-        }
-    }
-
     fn forget_settled(&mut self) {
-        let mut unsettled = std::mem::take(&mut self.unsettled);
-        unsettled.0.retain(|seq| self.get(*seq).is_some_and(Proposal::unsettled));
-        self.unsettled = unsettled;
+        let mut unsettled = std::mem::take(&mut self.index.unsettled);
+        unsettled.retain(|seq| self.get(*seq).is_some_and(Proposal::unsettled));
+        self.index.unsettled = unsettled;
     }
 
     /// Every proposal with an open call or an unknown write, oldest first.
     pub fn unsettled(&self) -> impl Iterator<Item = &Proposal> {
-        let all = self.unsettled.0.iter().filter_map(|seq| self.get(*seq));
+        let all = self.index.unsettled.iter().filter_map(|seq| self.get(*seq));
         all.filter(|one| one.unsettled())
     }
 
-    /// Changes every proposal with an open call or an unknown write, oldest first.
-    pub fn change_unsettled(&mut self, mut change: impl FnMut(&mut Proposal)) {
-        let unsettled = std::mem::take(&mut self.unsettled);
-        for seq in &unsettled.0 {
-            if let Some(proposal) = self.get_mut(*seq).filter(|one| one.unsettled()) {
+    /// Changes every proposal with an open call or an unknown write that `which` picks, oldest first.
+    pub fn change_unsettled(
+        &mut self,
+        which: impl Fn(&Proposal) -> bool,
+        mut change: impl FnMut(&mut Proposal),
+    ) {
+        let unsettled = std::mem::take(&mut self.index.unsettled);
+        for seq in &unsettled {
+            if self.get(*seq).is_some_and(|one| one.unsettled() && which(one))
+                && let Some(proposal) = self.get_mut(*seq)
+            {
                 change(proposal);
             }
         }
-        self.unsettled = unsettled;
+        self.index.unsettled = unsettled;
         self.forget_settled();
     }
 
@@ -164,20 +136,30 @@ impl Register {
         &'a self,
         pairs: &'p [Pair],
     ) -> impl Iterator<Item = &'a Proposal> + use<'a, 'p> {
-        let seqs = pairs.first().and_then(|pair| self.by_id.get(&pair.id));
-        seqs.into_iter()
-            .flat_map(|seqs| seqs.iter().rev())
-            .filter_map(|seq| self.get(*seq))
-            .filter(|proposal| proposal.choice_of(pairs).is_some())
+        let seqs = pairs.first().map_or(&[][..], |pair| self.index.with_id(&pair.id));
+        let found = seqs.iter().rev().filter_map(|seq| self.get(*seq));
+        found.filter(|proposal| proposal.choice_of(pairs).is_some())
     }
 
     /// Proposals that hold this id, newest first.
     pub fn with_id(&self, id: &str) -> impl Iterator<Item = &Proposal> {
-        self.by_id
-            .get(id)
-            .into_iter()
-            .flat_map(|seqs| seqs.iter().rev())
-            .filter_map(|seq| self.get(*seq))
+        self.index.with_id(id).iter().rev().filter_map(|seq| self.get(*seq))
+    }
+
+    /// Proposals of this exchange, oldest first.
+    pub(in super::super) fn of_exchange(
+        &self,
+        exchange: ExchangeId,
+    ) -> impl Iterator<Item = &Proposal> {
+        self.index.by_exchange(exchange).filter_map(|seq| self.get(seq))
+    }
+
+    /// Proposals with a write of these arguments, oldest first.
+    pub(in super::super) fn with_write(
+        &self,
+        arguments: Digest,
+    ) -> impl Iterator<Item = &Proposal> {
+        self.index.writes(arguments).filter_map(|seq| self.get(seq))
     }
 
     /// Whether calls that this exchange proposed are still open.
@@ -189,24 +171,37 @@ impl Register {
     /// The proposal of that number.
     #[must_use]
     pub fn get(&self, seq: u64) -> Option<&Proposal> {
-        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
-        self.proposals.get(at)
+        self.proposals.get(self.place(seq)?)
     }
 
-    /// The proposal of that number, to be changed.
+    /// The proposal of that number, to be changed. What its calls are stays.
     pub fn get_mut(&mut self, seq: u64) -> Option<&mut Proposal> {
-        let at = self.proposals.binary_search_by_key(&seq, |proposal| proposal.seq).ok()?;
+        let at = self.place(seq)?;
         self.proposals.get_mut(at)
     }
 
-    /// All of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Proposal> {
-        self.proposals.iter()
+    fn place(&self, seq: u64) -> Option<usize> {
+        let of = |at: usize| self.proposals.get(at).map(|proposal| proposal.seq);
+        // Mostly none was taken out between the first and this one.
+        let near = usize::try_from(seq.checked_sub(of(0)?)?).unwrap_or(usize::MAX);
+        if of(near) == Some(seq) {
+            return Some(near);
+        }
+        let (mut low, mut high) = (0, self.proposals.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match of(middle)?.cmp(&seq) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Some(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
     }
 
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Proposal> {
-        self.proposals.iter_mut()
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Proposal> {
+        self.proposals.iter()
     }
 
     /// Ends every open call that `which` picks; gives each to `ended`.
@@ -217,10 +212,13 @@ impl Register {
         which: impl Fn(&Proposal, &Call) -> bool,
         mut ended: impl FnMut(&Call),
     ) {
-        self.change_unsettled(|proposal| {
+        let ends = |proposal: &Proposal, call: &Call| {
+            call.state == CallState::Open && which(proposal, call)
+        };
+        let any = |proposal: &Proposal| proposal.calls.iter().any(|call| ends(proposal, call));
+        self.change_unsettled(any, |proposal| {
             for at in 0..proposal.calls.len() {
-                let call = &proposal.calls[at];
-                if call.state == CallState::Open && which(proposal, call) {
+                if ends(proposal, &proposal.calls[at]) {
                     let call = &mut proposal.calls[at];
                     call.state = state;
                     call.ended = Some(now);
@@ -234,8 +232,8 @@ impl Register {
     /// whose continuation is `in_flight` stay; those that
     /// only a closing may stand for stay four times as long, as nothing else would bar their late results.
     pub fn fold(&mut self, kept: usize, in_flight: impl Fn(u64) -> bool) {
-        while self.calls > kept {
-            let hard = self.calls > kept.saturating_mul(4);
+        while self.index.calls > kept {
+            let hard = self.index.calls > kept.saturating_mul(4);
             let victim = self.proposals.iter().position(|proposal| {
                 !proposal.open()
                     && !in_flight(proposal.seq)
@@ -243,20 +241,79 @@ impl Register {
                     && (hard || !proposal.calls.iter().any(Call::barred))
             });
             let Some(gone) = victim.and_then(|at| self.proposals.remove(at)) else { break };
-            self.calls -= gone.calls.len();
+            self.index.remove(&gone);
             for call in &gone.calls {
                 if call.write && call.written != Some(Written::Withdrawn) {
                     self.ordinals = self.ordinals.max(call.ordinal.saturating_add(1));
                 }
-                if let Some(seqs) = self.by_id.get_mut(&call.id) {
-                    seqs.retain(|seq| *seq != gone.seq);
-                    if seqs.is_empty() {
-                        self.by_id.remove(&call.id);
-                    }
-                }
             }
         }
     }
+
+    /// They were written as they are now.
+    pub(in super::super) fn written(&mut self) {
+        self.proposals.written();
+    }
+
+    /// What became of them since. `None`: more than is worth noting.
+    pub(in super::super) fn change(&self) -> Option<RegisterNoted<'_>> {
+        let Register { next, used, ordinals, .. } = *self;
+        Some(RegisterNoted { next, proposals: self.proposals.change()?, used, ordinals })
+    }
+
+    /// Makes the change that was read.
+    pub(in super::super) fn make(&mut self, change: RegisterChange) -> Result<(), decode::Error> {
+        let RegisterChange { next, proposals, used, ordinals } = change;
+        (self.next, self.used, self.ordinals) = (next, used, ordinals);
+        proposals.make(self)
+    }
+}
+
+impl Takes<Proposal> for Register {
+    fn drops(&mut self, at: usize) -> bool {
+        self.proposals.remove(at).map(|gone| self.index.remove(&gone)).is_some()
+    }
+
+    fn moves(&mut self, at: usize, moved: Moved) -> bool {
+        let Some(proposal) = self.proposals.get_mut(at) else { return false };
+        let fits = proposal.move_to(moved);
+        self.index.moved(proposal);
+        fits
+    }
+
+    fn gets(&mut self, proposal: Proposal) -> bool {
+        let last = self.proposals.iter().next_back().is_none_or(|last| last.seq < proposal.seq);
+        let follows = last && proposal.seq < self.next;
+        self.index.add(&proposal);
+        self.proposals.push(proposal);
+        follows
+    }
+}
+
+/// What became of a [`Register`], as it is written.
+#[derive(Encode)]
+pub(in super::super) struct RegisterNoted<'a> {
+    #[n(0)]
+    next: u64,
+    #[n(1)]
+    proposals: Noted<'a, Proposal>,
+    #[n(2)]
+    used: bool,
+    #[n(3)]
+    ordinals: u32,
+}
+
+/// The same, as it is read.
+#[derive(Decode)]
+pub(in super::super) struct RegisterChange {
+    #[n(0)]
+    next: u64,
+    #[n(1)]
+    proposals: Change<Proposal>,
+    #[n(2)]
+    used: bool,
+    #[n(3)]
+    ordinals: u32,
 }
 
 /// What is read of a [`Register`].
@@ -265,7 +322,7 @@ struct Registered {
     #[n(0)]
     next: u64,
     #[n(1)]
-    proposals: VecDeque<Proposal>,
+    proposals: Marked<Proposal>,
     #[n(2)]
     used: bool,
     #[n(3)]
@@ -289,8 +346,8 @@ impl<'b, C> Decode<'b, C> for Register {
     fn decode(decoder: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
         let Registered { next, proposals, used, ordinals } = decoder.decode_with(context)?;
         let mut register = Register { next, used, ordinals, ..Register::default() };
-        for proposal in &proposals {
-            register.index(proposal);
+        for proposal in proposals.iter() {
+            register.index.add(proposal);
         }
         let last = proposals.iter().map(|one| one.seq).chain([next]);
         if !last.is_sorted_by(|before, after| before < after) {

@@ -19,6 +19,7 @@ mod lanes;
 mod merged;
 mod notices;
 mod observe;
+mod reader;
 mod repeats;
 mod results;
 mod stories;
@@ -35,6 +36,7 @@ use super::event::*;
 use super::rules::Rules;
 use crate::guard::fault::Code;
 use crate::guard::verdict::Action;
+use reader::Reader;
 use std::collections::HashMap;
 
 /// The digest of something made up.
@@ -177,6 +179,7 @@ pub(super) struct Talk {
     operations: HashMap<Operation, (u64, bool)>,
     /// What enforcing would have refused the last event for.
     pub(super) would_refuse: Vec<Code>,
+    reader: Reader,
 }
 
 impl Talk {
@@ -212,6 +215,9 @@ impl Talk {
         let Transition { outcome, effects, would_refuse } =
             self.conversation.apply(event, &self.rules, self.now);
         self.would_refuse = would_refuse;
+        let read = self.reader.apply(event, &self.rules, self.now);
+        assert_eq!((&read.outcome, &read.effects), (&outcome, &effects), "it was read wrong");
+        self.reader.follow(&mut self.conversation);
         self.check_open_calls(&before, &effects);
         self.check_final(&before);
         self.check_due();

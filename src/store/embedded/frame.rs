@@ -35,6 +35,8 @@ pub(super) enum Kind {
     Gone = 2,
     /// Up to a position everything was on the disk itself.
     Synced = 3,
+    /// What became of a conversation since the record that is named first.
+    Change = 4,
 }
 
 /// One record.
@@ -127,6 +129,7 @@ impl<'a> Framed<'a> {
             1 => Kind::State,
             2 => Kind::Gone,
             3 => Kind::Synced,
+            4 => Kind::Change,
             other => return Err(Unreadable::Newer(other)),
         };
         let (key, payload) = self.checked.split_first_chunk().ok_or(Unreadable::Broken)?;

@@ -9,6 +9,7 @@ use super::super::encoding::{self, Kept};
 use super::super::slots::Backing;
 use super::super::{ConversationKey, Listener, StoreError};
 use super::Durability;
+use super::chain::{Chain, Place, Position, Unrecalled};
 use super::directory::Directory;
 use super::frame::{self, Kind, RECORD, Record};
 use crate::ledger::Conversation;
@@ -25,27 +26,6 @@ use tokio::sync::watch;
 
 /// By how much an event lets a conversation grow, as a rule: what is written is then gathered without moving it.
 const GROWTH: usize = 512;
-
-/// A point in the log: all before it was written earlier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) segment: u64,
-    pub(super) offset: u64,
-}
-
-/// Where a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(super) at: Position,
-    pub(super) size: u32,
-}
-
-impl Place {
-    /// The point right after it.
-    pub(super) fn end(self) -> Position {
-        Position { offset: self.at.offset + u64::from(self.size), ..self.at }
-    }
-}
 
 /// The segment that is written.
 pub(super) struct Active {
@@ -221,8 +201,9 @@ impl Log {
     }
 
     /// Waits until what was written at `place` is as durable as configured.
-    pub(super) async fn durable(&self, place: Option<Place>) -> Result<(), StoreError> {
+    pub(super) async fn durable(&self, place: Option<Chain>) -> Result<(), StoreError> {
         let (Durability::Machine, Some(place)) = (self.durability, place) else { return Ok(()) };
+        let place = place.last;
         let mut synced = self.synced.subscribe();
         if *synced.borrow_and_update() < place.end() {
             self.ask(|wanted| wanted.sync = true);
@@ -291,27 +272,64 @@ impl Log {
         })
     }
 
-    fn freed(&self, before: Option<Place>) {
-        let size = before.map_or(0, |place| u64::from(place.size));
+    fn freed(&self, before: Option<Chain>) {
+        let size = before.map_or(0, Chain::bytes);
         let _ = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
             Some(live.saturating_sub(size))
         });
     }
+
+    /// Appends a conversation, whole: what stood at `before` is of no use any more.
+    pub(super) fn put_whole(
+        &self,
+        key: &ConversationKey,
+        used: Millis,
+        conversation: &Conversation,
+        before: Option<Chain>,
+    ) -> Result<Chain, StoreError> {
+        let about = before.map_or(RECORD, Chain::room) + GROWTH;
+        let mut bytes = frame::begin(Kind::State, &frame::key_bytes(key), about);
+        encoding::encode_to(&mut bytes, used, conversation).map_err(|_| UNWRITABLE)?;
+        let place =
+            self.append_bytes(frame::seal(bytes)).map_err(|error| Log::not_written(&error))?;
+        self.live.fetch_add(place.size.into(), Ordering::Relaxed);
+        self.freed(before);
+        Ok(Chain::of(place))
+    }
+
+    /// Appends what became of a conversation since it stood at `before`. `None`: it is to be written whole.
+    fn put_change(
+        &self,
+        key: &ConversationKey,
+        used: Millis,
+        conversation: &Conversation,
+        before: Chain,
+    ) -> Result<Option<Chain>, StoreError> {
+        let Some(change) = conversation.change().filter(|_| before.has_room()) else {
+            return Ok(None);
+        };
+        let mut bytes = frame::begin(Kind::Change, &frame::key_bytes(key), RECORD + GROWTH);
+        bytes.extend_from_slice(&before.last.bytes());
+        encoding::encode_change_to(&mut bytes, used, &change).map_err(|_| UNWRITABLE)?;
+        let place =
+            self.append_bytes(frame::seal(bytes)).map_err(|error| Log::not_written(&error))?;
+        self.live.fetch_add(place.size.into(), Ordering::Relaxed);
+        Ok(Some(before.with(place)))
+    }
 }
 
-impl Backing for Arc<Log> {
-    type Place = Place;
+const UNWRITABLE: StoreError = StoreError::Unavailable("a conversation cannot be written");
 
-    fn load(&self, key: &ConversationKey, place: Place) -> Result<Kept, StoreError> {
-        let bytes =
-            self.read(place).map_err(|_| StoreError::Unavailable("its disk cannot be read"))?;
-        let damaged = StoreError::Unavailable("a conversation on its disk is damaged");
-        match frame::record(&bytes, 0) {
-            Ok(record) if *record.key == frame::key_bytes(key) => {
-                encoding::decode(record.payload).map_err(|_| damaged)
-            }
-            _ => Err(damaged),
-        }
+impl Backing for Arc<Log> {
+    type Place = Chain;
+
+    fn load(&self, key: &ConversationKey, chain: Chain) -> Result<Kept, StoreError> {
+        self.recall(&frame::key_bytes(key), chain).map_err(|error| {
+            StoreError::Unavailable(match error {
+                Unrecalled::Io(_) => "its disk cannot be read",
+                _ => "a conversation on its disk is damaged",
+            })
+        })
     }
 
     fn put(
@@ -319,37 +337,34 @@ impl Backing for Arc<Log> {
         key: &ConversationKey,
         used: Millis,
         conversation: &Conversation,
-        before: Option<Place>,
-    ) -> Result<Place, StoreError> {
+        before: Option<Chain>,
+    ) -> Result<Chain, StoreError> {
         self.usable()?;
-        let about = before.map_or(RECORD, |before| before.size as usize) + GROWTH;
-        let mut bytes = frame::begin(Kind::State, &frame::key_bytes(key), about);
-        encoding::encode_to(&mut bytes, used, conversation)
-            .map_err(|_| StoreError::Unavailable("a conversation cannot be written"))?;
-        let place =
-            self.append_bytes(frame::seal(bytes)).map_err(|error| Log::not_written(&error))?;
-        self.live.fetch_add(place.size.into(), Ordering::Relaxed);
-        self.freed(before);
-        Ok(place)
+        if let Some(before) = before
+            && let Some(chain) = self.put_change(key, used, conversation, before)?
+        {
+            return Ok(chain);
+        }
+        self.put_whole(key, used, conversation, before)
     }
 
-    fn remove(&self, key: &ConversationKey, before: Place) -> Result<Place, StoreError> {
+    fn remove(&self, key: &ConversationKey, before: Chain) -> Result<Chain, StoreError> {
         self.usable()?;
         let key = &frame::key_bytes(key);
         let record = Record { kind: Kind::Gone, key, payload: &[] };
         let place = self.append(&record).map_err(|error| Log::not_written(&error))?;
         self.freed(Some(before));
-        Ok(place)
+        Ok(Chain::of(place))
     }
 
     fn tell(
         &self,
-        place: Option<Place>,
+        place: Option<Chain>,
         listener: &Arc<dyn Listener>,
         key: &ConversationKey,
         effects: &Effects,
     ) {
-        let after = place.map(Place::end).unwrap_or_default();
+        let after = place.map(|place| place.last.end()).unwrap_or_default();
         if self.durability == Durability::Machine {
             let mut telling = self.telling.lock();
             if telling.told < after {

@@ -4,10 +4,15 @@
 //! went: a *tear*, behind which nothing was promised; it is cut off. Or it was whole once and was damaged
 //! since: then the start stops, as what else is missing cannot be known. To tell them apart the log writes,
 //! about once a second, up to where everything is on the disk itself; a tear lies behind that.
+//!
+//! A change whose conversation is not there as it was before it stands *apart*, with all changes that follow it. It
+//! may: what it follows was in a segment that is cleaned away, then its conversation stands whole behind it; or was
+//! torn off, then nothing was promised of either. Anything else is damage.
 
+use super::chain::{Chain, Place, Position};
 use super::directory::Directory;
 use super::frame::{self, Foreign, HEAD, Kind, Unreadable};
-use super::log::{Place, Position, Segment};
+use super::log::Segment;
 use super::{OpenError, frame::FORMAT};
 use crate::ledger::digest::DigestKey;
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +24,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Recovered {
     pub(super) segments: BTreeMap<u64, Segment>,
-    /// Where the last state of each conversation is.
-    pub(super) states: HashMap<[u8; 32], Place>,
+    /// Where each conversation is.
+    pub(super) states: HashMap<[u8; 32], Chain>,
     /// The last segment, and where it goes on.
     pub(super) last: Option<(Arc<File>, Position)>,
     /// Bytes that were cut off.
@@ -49,6 +54,7 @@ pub(super) fn recover(directory: &Directory, key: &DigestKey) -> Result<Recovere
         }
     }
     reading.judge_tears(directory)?;
+    reading.judge_apart(directory, numbers.first().copied().unwrap_or_default())?;
     if let Some(number) = unborn {
         directory.delete(number).map_err(OpenError::io(&directory.segment(number)))?;
         numbers.pop();
@@ -70,10 +76,21 @@ fn refused(foreign: Foreign, path: std::path::PathBuf) -> OpenError {
     }
 }
 
+/// A change of a conversation that is not there as it was before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Apart {
+    at: Position,
+    follows: Option<Position>,
+}
+
 /// What was read so far.
 #[derive(Default)]
 struct Reading {
-    states: HashMap<[u8; 32], Place>,
+    states: HashMap<[u8; 32], Chain>,
+    /// The last change that stands apart of each conversation, and the first.
+    apart: HashMap<[u8; 32], (Place, Apart)>,
+    /// Every change that stands apart, but for those that follow another one.
+    all_apart: Vec<Apart>,
     /// Where each segment's records end, and how many bytes follow.
     ends: BTreeMap<u64, (u64, u64)>,
     /// Up to there everything was on the disk.
@@ -98,8 +115,15 @@ impl Reading {
                 size: u32::try_from(record.size()).unwrap_or(u32::MAX),
             };
             match record.kind {
-                Kind::State => drop(self.states.insert(*record.key, place)),
-                Kind::Gone => drop(self.states.remove(record.key)),
+                Kind::State => {
+                    self.apart.remove(record.key);
+                    self.states.insert(*record.key, Chain::of(place));
+                }
+                Kind::Gone => {
+                    self.apart.remove(record.key);
+                    self.states.remove(record.key);
+                }
+                Kind::Change => self.change(record.key, place, record.payload),
                 Kind::Synced => self.marked(record.payload),
             }
             at += record.size();
@@ -114,6 +138,21 @@ impl Reading {
             }
         }
         Ok(())
+    }
+
+    fn change(&mut self, key: &[u8; 32], place: Place, payload: &[u8]) {
+        let before = Place::split(payload).map(|(before, _)| before);
+        if let Some(chain) = self.states.get_mut(key).filter(|chain| Some(chain.last) == before) {
+            *chain = chain.with(place);
+        } else if let Some((last, _)) =
+            self.apart.get_mut(key).filter(|(last, _)| Some(*last) == before)
+        {
+            *last = place;
+        } else {
+            let apart = Apart { at: place.at, follows: before.map(|before| before.at) };
+            self.all_apart.push(apart);
+            self.apart.insert(*key, (place, apart));
+        }
     }
 
     fn marked(&mut self, payload: &[u8]) {
@@ -132,6 +171,23 @@ impl Reading {
             }
         }
         Ok(())
+    }
+
+    /// `first` is the oldest segment there is.
+    fn judge_apart(&self, directory: &Directory, first: u64) -> Result<(), OpenError> {
+        let cleaned = |before: Position| before.segment < first;
+        let torn = |before: Position| {
+            let end = self.ends.get(&before.segment);
+            end.is_some_and(|(end, _)| before.offset >= *end)
+        };
+        let may = |one: &&Apart| one.follows.is_some_and(|one| cleaned(one) || torn(one));
+        let unfounded = self.all_apart.iter().find(|one| !may(one));
+        // Cleaning wrote it anew before it took away what this follows.
+        let never = self.apart.values().map(|(_, apart)| apart);
+        let lost = unfounded.or_else(|| never.filter(|one| one.follows.is_some_and(cleaned)).min());
+        let Some(Apart { at, .. }) = lost else { return Ok(()) };
+        let why = "what a change of a conversation follows is gone".to_owned();
+        Err(OpenError::Damaged { path: directory.segment(at.segment), offset: at.offset, why })
     }
 
     /// Whether the segment is shorter than what was promised of it.

@@ -9,6 +9,7 @@ use crate::ledger::event::{
     Admit, Alternative, Close, Decide, Effects, Ending, ExchangeId, Millis, Names, Outcome,
     Proposed, Replica, Settle,
 };
+use crate::store::encoding;
 use parking_lot::Mutex;
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -267,7 +268,8 @@ fn a_damaged_conversation_can_be_forgotten() {
     for by_hand in [true, false] {
         let host = Host::new(Durability::Process);
         ["damaged", "other"].iter().for_each(|name| host.with_call(name));
-        let place = host.store().slots.cell(&host.key("damaged")).unwrap().lock().place.unwrap();
+        let place =
+            host.store().slots.cell(&host.key("damaged")).unwrap().lock().place.unwrap().last;
         // Long unused, they leave memory.
         host.time.fetch_add(700_000, Ordering::SeqCst);
         wait(host.store().sweep(&host.rules)).unwrap();
@@ -521,5 +523,117 @@ fn a_machine_tells_nothing_before_it_is_synced() {
 }
 
 fn place_of(host: &Host, name: &str) -> Place {
+    chain_of(host, name).last
+}
+
+fn chain_of(host: &Host, name: &str) -> Chain {
     host.store().slots.cell(&host.key(name)).unwrap().lock().place.unwrap()
+}
+
+/// An event appends what it changed, and now and then the whole conversation: never more than twice what it is.
+#[test]
+fn what_is_written_goes_by_what_changes() {
+    let mut host = Host::new(Durability::Process);
+    let (mut wholes, mut largest) = (0, 0);
+    for n in 0..400_u128 {
+        host.apply("c", opening(100 + n));
+        let before = chain_of(&host, "c");
+        host.apply("c", delivered(100 + n));
+        let chain = chain_of(&host, "c");
+        let limit = chain.whole_bytes() as u64;
+        assert!(chain.bytes() < 2 * limit.max(1024) + 512, "{chain:?}");
+        if chain.whole != before.whole {
+            wholes += 1;
+        } else if n > 100 {
+            largest = largest.max(chain.last.size);
+        }
+    }
+    assert!((3..60).contains(&wholes), "{wholes} times whole");
+    assert!(largest < 512, "a change of {largest} bytes");
+    let live = host.store().log().live.load(Ordering::SeqCst);
+    assert_eq!(live, chain_of(&host, "c").bytes());
+    let (state, chain) = (host.read("c"), chain_of(&host, "c"));
+    host.restart();
+    // What was in flight has failed, but nothing is.
+    assert_eq!(host.read("c"), state);
+    assert_eq!(chain_of(&host, "c"), chain);
+    assert_eq!(host.store().log().live.load(Ordering::SeqCst), live);
+}
+
+/// Power went, and an earlier segment lacks its end while a later one is there: what follows what is lost is lost
+/// with it, and the conversation goes on from what is left.
+#[test]
+fn changes_of_what_was_torn_off_are_gone_with_it() {
+    let mut host = Host::new(Durability::Process);
+    host.with_call("c");
+    let before = host.read("c");
+    let torn = place_of(&host, "c").end().offset;
+    host.apply("c", host.result(20, "R"));
+    host.store().log().roll().unwrap();
+    host.apply("c", opening(2));
+    host.apply("c", delivered(2));
+    assert_eq!(chain_of(&host, "c").whole.segment, 1, "all are changes");
+    host.stop();
+    // Nothing was synced: no record says so.
+    let files = host.files();
+    let first = fs::read(&files[0]).unwrap();
+    let second = unsynced(&fs::read(&files[1]).unwrap());
+    for cut in [torn, torn + 9] {
+        fs::write(&files[0], &first[..usize::try_from(cut).unwrap()]).unwrap();
+        fs::write(&files[1], &second).unwrap();
+        host.start().unwrap();
+        assert_eq!(host.read("c"), before, "cut at {cut}");
+        assert!(matches!(host.apply("c", host.result(21, "S")), Outcome::Accepted { .. }));
+        let after = host.read("c");
+        host.restart();
+        assert_eq!(host.read("c"), after, "what stands apart does not come back");
+        host.stop();
+    }
+}
+
+/// A segment up to the first record that says what is synced.
+fn unsynced(segment: &[u8]) -> Vec<u8> {
+    let mut at = frame::HEAD;
+    while let Ok(record) = frame::record(segment, at) {
+        if record.kind == frame::Kind::Synced {
+            break;
+        }
+        at += record.size();
+    }
+    segment[..at].to_vec()
+}
+
+/// A change that follows nothing, though nothing was torn off and nothing cleaned away.
+#[test]
+fn a_change_of_what_is_not_there_stops_the_start() {
+    let mut host = Host::new(Durability::Process);
+    host.with_call("c");
+    let key = frame::key_bytes(&host.key("c"));
+    let (whole, last) = (chain_of(&host, "c").whole, place_of(&host, "c"));
+    host.stop();
+    let path = host.files()[0].clone();
+    let bytes = fs::read(&path).unwrap();
+    let change = |follows: Place| {
+        let payload = [&follows.bytes()[..], &[encoding::FORMAT, 0x82, 0x00, 0xa0]].concat();
+        frame::Record { kind: frame::Kind::Change, key: &key, payload: &payload }.bytes().unwrap()
+    };
+    let other = Place { at: whole, size: last.size };
+    for follows in [other, Place { size: last.size + 1, ..last }] {
+        fs::write(&path, [bytes.clone(), change(follows)].concat()).unwrap();
+        host.refuses("what a change of a conversation follows is gone");
+    }
+    fs::write(&path, [bytes.clone(), change(last)].concat()).unwrap();
+    host.start().unwrap();
+}
+
+/// The oldest segment is gone, though a conversation begins there.
+#[test]
+fn the_oldest_segment_is_missed() {
+    let mut host = Host::new(Durability::Process);
+    host.with_call("c");
+    host.store().log().roll().unwrap();
+    host.apply("c", host.result(20, "R"));
+    host.stop();
+    fs::remove_file(&host.files()[0]).unwrap();
+    host.refuses("what a change of a conversation follows is gone");
 }

@@ -2,13 +2,15 @@
 //!
 //! **Group commit**: all that was appended while a sync ran goes with the next one.
 //!
-//! **Cleaning** is oldest first. The states in the oldest segment that are still the last of their
-//! conversation are appended anew, then the segment is deleted. As nothing is older, marks of removed
-//! conversations need not be kept. It begins when the log is more than twice as long as what is in it,
-//! and four segments: so a state is copied once for each time that the log doubles, and disk use is bounded.
+//! **Cleaning** is oldest first. Conversations of which anything stands in the oldest segment are appended anew,
+//! whole, then the segment is deleted. What a conversation's changes follow is older than they are, so these are the
+//! conversations whose whole record is there. As nothing is older, marks of removed conversations need not be
+//! kept. It begins when the log is more than twice as long as what is in it, and four segments: so a conversation is
+//! copied once for each time that the log doubles, and disk use is bounded.
 
+use super::chain::{Chain, Position};
 use super::frame::{self, HEAD, Kind, Record};
-use super::log::{Log, Place, Position, Segment};
+use super::log::{Log, Segment};
 use crate::store::slots::Slots;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -86,26 +88,6 @@ fn mark(log: &Log, marked: &mut Position) -> io::Result<()> {
     Ok(())
 }
 
-impl Position {
-    /// As it is written in a record.
-    pub(super) fn bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.segment.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
-        bytes
-    }
-
-    /// As it was written.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (segment, rest) = bytes.split_first_chunk()?;
-        let offset = rest.first_chunk()?;
-        Some(Position {
-            segment: u64::from_le_bytes(*segment),
-            offset: u64::from_le_bytes(*offset),
-        })
-    }
-}
-
 impl Log {
     /// Goes on in a new segment.
     pub(super) fn roll(&self) -> io::Result<()> {
@@ -148,16 +130,13 @@ impl Log {
             let broken = || io::Error::other(format!("segment {number} is damaged at byte {at}"));
             let record = frame::unchecked(&bytes, at).map_err(|_| broken())?;
             let position = Position { segment: number, offset: at as u64 };
-            let size = u32::try_from(record.size()).map_err(io::Error::other)?;
-            let place = Place { at: position, size };
-            if record.kind == Kind::State
-                && let Some(cell) = slots.cell(&frame::key_of(record.key))
-            {
-                let mut slot = cell.lock();
-                if slot.place == Some(place) {
-                    let record = frame::record(&bytes, at).map_err(|_| broken())?;
-                    slot.place = Some(self.append(&record)?);
-                }
+            if record.kind == Kind::State {
+                let key = frame::key_of(record.key);
+                let there = |chain: Chain| chain.whole == position;
+                let moved = slots.rewrite(&key, there, |used, conversation, before| {
+                    self.put_whole(&key, used, conversation, Some(before))
+                });
+                moved.map_err(io::Error::other)?;
             }
             at += record.size();
         }

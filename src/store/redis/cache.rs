@@ -1,5 +1,8 @@
 //! Conversations as this replica last saw them, to save the read before a write.
 //!
+//! Who applies an event takes the state out, changes it, and puts it back when it is written. So no state is copied,
+//! and when a write fails, what was last seen is forgotten.
+//!
 //! Nothing is decided by what stands here alone: a write is conditional on the version, so a state that
 //! another replica has passed by costs one more round trip and nothing else. Two generations per shard:
 //! when the young one is full the old one is dropped, and what is asked for again is young again.
@@ -33,14 +36,12 @@ impl Cache {
         Cache { shards, hasher: RandomState::new(), most: bytes / SHARDS / 2 }
     }
 
-    pub(super) fn get(&self, key: &ConversationKey) -> Option<Seen> {
+    pub(super) fn take(&self, key: &ConversationKey) -> Option<Seen> {
         let mut shard = self.shard(key).lock();
-        if let Some(seen) = shard.young.get(key) {
-            return Some(seen.clone());
-        }
-        let seen = shard.old.remove(key)?;
-        self.put_in(&mut shard, key, seen.clone());
-        Some(seen)
+        let old = shard.old.remove(key);
+        let Some(young) = shard.young.remove(key) else { return old };
+        shard.weight = shard.weight.saturating_sub(young.weight);
+        Some(young)
     }
 
     pub(super) fn put(&self, key: &ConversationKey, seen: Seen) {
@@ -50,11 +51,7 @@ impl Cache {
     }
 
     pub(super) fn forget(&self, key: &ConversationKey) {
-        let mut shard = self.shard(key).lock();
-        shard.old.remove(key);
-        if let Some(seen) = shard.young.remove(key) {
-            shard.weight = shard.weight.saturating_sub(seen.weight);
-        }
+        drop(self.take(key));
     }
 
     fn put_in(&self, shard: &mut Shard, key: &ConversationKey, seen: Seen) {
@@ -76,6 +73,8 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::super::agenda::unflat;
     use super::*;
 
@@ -90,13 +89,13 @@ mod tests {
         };
         for n in 0..100_000 {
             cache.put(&key(n), seen());
-            assert!(cache.get(&key(0)).is_some(), "after {n}");
+            cache.put(&key(0), cache.take(&key(0)).unwrap());
         }
-        assert!(cache.get(&key(1)).is_none());
+        assert!(cache.take(&key(1)).is_none());
         let held: usize =
             cache.shards.iter().map(|one| one.lock()).map(|s| s.young.len() + s.old.len()).sum();
         assert!(held <= SHARDS * 2 * 11, "{held}");
         cache.forget(&key(0));
-        assert!(cache.get(&key(0)).is_none());
+        assert!(cache.take(&key(0)).is_none());
     }
 }

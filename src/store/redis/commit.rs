@@ -12,7 +12,7 @@
 use super::agenda::Agenda;
 use super::cache::Cache;
 use super::clock::{ServerClock, TOLERANCE};
-use super::frame::{Seen, Version};
+use super::frame::{Seen, Stand, Version};
 use super::gathering::Wanted;
 use super::link::Link;
 use super::names::Names;
@@ -116,7 +116,7 @@ impl Core {
     ) -> Result<Transition, StoreError> {
         let until = Instant::now() + self.budget;
         let _turn = self.turns.take(&key, until).await?;
-        let mut seen = self.cache.get(&key);
+        let mut seen = self.cache.take(&key);
         let mut tries = 0;
         loop {
             let state = match seen.take() {
@@ -137,7 +137,7 @@ impl Core {
         key: &ConversationKey,
         event: &Event,
         rules: &Rules,
-        state: Seen,
+        mut state: Seen,
         until: Instant,
     ) -> Result<Attempt, StoreError> {
         let time = self.time_of(&state);
@@ -145,55 +145,69 @@ impl Core {
         if state.version.is_some() && state.used.after(rules.ttl) <= now {
             return self.expire(key, state, time, until).await.map(Attempt::Again);
         }
-        let mut next = Conversation::clone(&state.conversation);
-        let transition = next.apply(event, rules, now);
-        let is_tick = matches!(event, Event::Tick);
-        if is_tick && next == *state.conversation {
+        let (is_tick, there) = (matches!(event, Event::Tick), state.stand());
+        let before = is_tick.then(|| Conversation::clone(&state.conversation));
+        let transition = Arc::make_mut(&mut state.conversation).apply(event, rules, now);
+        if before.is_some_and(|before| before == *state.conversation) {
             self.look_again(key, &state, rules);
+            self.cache.put(key, state);
             return Ok(Attempt::Decided(transition));
         }
         let begins = matches!(event, Event::Admit(_) | Event::Advance(_));
-        let is_empty = next == Conversation::default();
-        if state.version.is_none() && (is_empty || !begins) {
+        let is_empty = *state.conversation == Conversation::default();
+        if there.version.is_none() && (is_empty || !begins) {
             // There is nothing, as we have just read, and nothing comes of it.
             self.tell(key, &transition.effects);
             return Ok(Attempt::Decided(transition));
         }
-        let used = if is_tick { state.used } else { now };
-        let placed_until = match state.version {
-            None => Some(self.hold_place(key, used, rules, until).await?),
-            Some(_) => None,
-        };
-        let version = Version::after(state.version, rand::random());
-        let mut next = Seen {
-            version: (!is_empty).then_some(version),
-            stamp: now,
-            used,
-            conversation: Arc::new(next),
-            weight: 0,
-        };
-        let conversation = Arc::clone(&next.conversation);
-        let (listed, written) = tokio::join!(
-            self.list_deadline(key, &conversation, rules),
-            self.write(key, &state, &mut next, rules, time, until),
-        );
-        match written? {
+        let version = Version::after(there.version, rand::random());
+        state.version = (!is_empty).then_some(version);
+        (state.stamp, state.used) = (now, if is_tick { state.used } else { now });
+        match self.commit(key, there, state, rules, time, until).await? {
             Written::Done => {}
             Written::Newer(newer) => return Ok(Attempt::Again(Some(newer))),
-            Written::Again => return Ok(Attempt::Again(Some(state))),
-        }
-        if listed.is_some() {
-            // When it is not in the agenda yet, it is listed once more.
-            let _ = self.agenda.listed(key, listed, now);
-        }
-        if is_empty {
-            self.ended(key, until).await;
-        } else {
-            self.lives(key, next, placed_until, rules);
+            Written::Again => return Ok(Attempt::Again(None)),
         }
         self.tell(key, &transition.effects);
         self.publish(key, &transition.effects);
         Ok(Attempt::Decided(transition))
+    }
+
+    /// Writes what an event made of a conversation, if what was `there` still is.
+    async fn commit(
+        self: &Arc<Self>,
+        key: &ConversationKey,
+        there: Stand,
+        mut next: Seen,
+        rules: &Rules,
+        time: Time,
+        until: Instant,
+    ) -> Result<Written, StoreError> {
+        let placed_until = match there.version {
+            None => Some(self.hold_place(key, next.used, rules, until).await?),
+            Some(_) => None,
+        };
+        let conversation = Arc::clone(&next.conversation);
+        let (listed, written) = tokio::join!(
+            self.list_deadline(key, &conversation, rules),
+            self.write(key, there, &mut next, rules, time, until),
+        );
+        drop(conversation);
+        let written = written?;
+        if !matches!(written, Written::Done) {
+            return Ok(written);
+        }
+        if listed.is_some() {
+            // When it is not in the agenda yet, it is listed once more.
+            let _ = self.agenda.listed(key, listed, time.now);
+        }
+        if next.version.is_none() {
+            self.ended(key, until).await;
+        } else {
+            next.written();
+            self.lives(key, next, placed_until, rules);
+        }
+        Ok(written)
     }
 
     /// Takes out what nobody used for too long; gives what is there then.
@@ -222,21 +236,17 @@ impl Core {
         seen(reply.bytes())
     }
 
-    /// Writes `next` if `state` is still there. A `next` without a version deletes.
+    /// Writes `next` if what was `there` still is. A `next` without a version deletes.
     pub(super) async fn write(
         &self,
         key: &ConversationKey,
-        state: &Seen,
+        there: Stand,
         next: &mut Seen,
         rules: &Rules,
         time: Time,
         until: Instant,
     ) -> Result<Written, StoreError> {
-        let bytes = match next.version {
-            Some(_) => next.to_bytes().map_err(|error| unwritable(&error))?,
-            None => Vec::new(),
-        };
-        next.weight = bytes.len();
+        let writing = next.writing(there).map_err(|error| unwritable(&error))?;
         let name = self.names.conversation(key);
         let life = next.used.after(rules.ttl).after(AFTERLIFE).since(time.now).0.max(1);
         // No more than Redis can add to its time.
@@ -244,11 +254,12 @@ impl Core {
         let ours = if self.clock.is_some() { 0 } else { time.clock.0 }.to_string();
         let tolerance = TOLERANCE.0.to_string();
         let arguments = [
-            expected(state.version.as_ref()),
-            &bytes,
+            expected(there.version.as_ref()),
+            &writing.value,
             life.as_bytes(),
             ours.as_bytes(),
             tolerance.as_bytes(),
+            &writing.change,
         ];
         let reply = self.ask(&self.scripts.write, &[&name], &arguments, until).await;
         let reply = reply.inspect_err(|_| self.cache.forget(key))?;

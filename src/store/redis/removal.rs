@@ -69,7 +69,7 @@ impl Core {
     ) -> Result<bool, StoreError> {
         let name = self.names.conversation(key);
         let version = &damaged[..damaged.len().min(Version::LENGTH)];
-        let arguments: [&[u8]; 5] = [version, b"", b"1", b"0", b"0"];
+        let arguments: [&[u8]; 6] = [version, b"", b"1", b"0", b"0", b""];
         let reply = self.ask(&self.scripts.write, &[&name], &arguments, until).await?;
         let done = reply.number() == Some(1);
         if done {
@@ -88,7 +88,8 @@ impl Core {
         until: Instant,
     ) -> Result<Written, StoreError> {
         let mut nothing = Seen::default();
-        let written = self.write(key, state, &mut nothing, &Rules::default(), time, until).await?;
+        let there = state.stand();
+        let written = self.write(key, there, &mut nothing, &Rules::default(), time, until).await?;
         if let Written::Done = &written {
             self.ended(key, until).await;
             let effects = state.conversation.forget(time.now);

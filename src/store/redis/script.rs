@@ -17,8 +17,9 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     /// `key` → the value.
     pub(super) read: Script,
-    /// `key; expected version or nothing, new value or nothing, lifetime, our time or 0, tolerance` →
-    /// `0` and the newer value; `1`: done; `2`: our time is off.
+    /// `key; expected version or nothing, new value or nothing, lifetime, our time or 0, tolerance, change` →
+    /// `0` and the newer value; `1`: done; `2`: our time is off. With a change, the new value is what the one that is
+    /// there begins with from now on, and the change is appended.
     pub(super) write: Script,
     /// `set; member, now, until, most` → whether the member is in the set, which holds no more than `most`.
     pub(super) place: Script,
@@ -51,6 +52,11 @@ local ours = tonumber(ARGV[4])
 if ours ~= 0 and math.abs(now - ours) > tonumber(ARGV[5]) then return {now, 2} end
 if ARGV[2] == '' then
   redis.call('DEL', KEYS[1])
+elseif ARGV[6] ~= '' then
+  local length = redis.call('STRLEN', KEYS[1])
+  redis.call('SETRANGE', KEYS[1], 0, ARGV[2])
+  redis.call('SETRANGE', KEYS[1], length, ARGV[6])
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
 else
   redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 end

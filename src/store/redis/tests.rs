@@ -10,6 +10,7 @@ use crate::ledger::event::{
     Admit, Advance, Close, Effects, Ending, ExchangeId, Millis, Outcome, Replica,
 };
 use crate::ledger::exchanges::FlightState;
+use crate::store::encoding;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,6 +148,67 @@ async fn replicas_share_the_digests_the_ledger_and_the_news() {
         let Ok(Outcome::Refused(refused)) = one.opening("c", 3, 1).await else { panic!("stale") };
         assert_eq!(refused.faults[0].code, Code::StaleGeneration);
     }
+}
+
+impl Member {
+    /// What stands under the conversation's key.
+    async fn value(&self, name: &str) -> Vec<u8> {
+        let core = &self.store.core;
+        let (key, until) = (core.names.conversation(&self.key(name)), Instant::now() + core.budget);
+        core.ask(&core.scripts.read, &[&key], &[], until).await.unwrap().bytes().to_vec()
+    }
+}
+
+/// An event sends what it changed, however long the value is; it is sent whole now and then, and any replica reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_goes_by_what_changes() {
+    let server = Server::start(&[]);
+    let (one, two) = (Member::open(&server.url()).await, Member::open(&server.url()).await);
+    let received = || -> usize {
+        let told = asked(&server, &["info", "stats"]);
+        let told = told.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:"));
+        told.unwrap().trim().parse().unwrap()
+    };
+    let (mut wholes, mut longest, mut last) = (0, 0, 0);
+    for exchange in 1..=400 {
+        if exchange == 201 {
+            last = received();
+        }
+        assert!(matches!(one.opening("c", exchange, 1).await, Ok(Outcome::Admitted(_))));
+        let value = one.value("c").await;
+        let (_, whole) = encoding::decode_in_parts(&value[24..]).unwrap();
+        wholes += usize::from(whole + 24 == value.len());
+        longest = longest.max(value.len());
+        assert!(value.len() < 2 * whole.max(512) + 700, "{} of {whole}", value.len());
+    }
+    assert!((5..60).contains(&wholes), "{wholes} times whole");
+    let an_event = (received() - last) / 200;
+    assert!(an_event < 1200 && longest > 20_000, "{an_event} bytes an event, of up to {longest}");
+    let read = two.store.read(&two.key("c")).await.unwrap().unwrap();
+    assert_eq!(read.exchanges().iter().count(), 400);
+    assert!(matches!(two.advance("c", 2).await, Outcome::Advanced { cancelled: 400, .. }));
+    assert!(matches!(one.opening("c", 500, 2).await, Ok(Outcome::Admitted(_))));
+    assert!(matches!(two.opening("c", 501, 1).await, Ok(Outcome::Refused(_))));
+}
+
+/// A value that a version may read that knows of no changes is written whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_appended_to_the_first_format() {
+    let server = Server::start(&[]);
+    let (one, two) = (Member::open(&server.url()).await, Member::open(&server.url()).await);
+    assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    let mut value = one.value("c").await;
+    value[24] = 1;
+    let core = &one.store.core;
+    let arguments: [&[u8]; 6] = [&value[..16], &value, b"60000", b"0", b"0", b""];
+    let (key, until) = (core.names.conversation(&one.key("c")), Instant::now() + core.budget);
+    let written = core.ask(&core.scripts.write, &[&key], &arguments, until).await.unwrap();
+    assert_eq!(written.number(), Some(1));
+    assert!(matches!(two.opening("c", 2, 1).await, Ok(Outcome::Admitted(_))));
+    let value = one.value("c").await;
+    let (kept, whole) = encoding::decode_in_parts(&value[24..]).unwrap();
+    assert_eq!((value[24], whole + 24), (encoding::FORMAT, value.len()));
+    assert_eq!(kept.conversation.exchanges().iter().count(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -424,6 +486,8 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
         "+get",
         "+getrange",
         "+set",
+        "+setrange",
+        "+strlen",
         "+del",
         "+time",
         "+zadd",
@@ -440,7 +504,10 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_told() {
     ];
     assert!(cli(&port, &rights).stdout.starts_with(b"OK"));
     let one = Member::open(&format!("redis://tally:p%40ss@127.0.0.1:{port}")).await;
-    assert!(matches!(one.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    for exchange in 1..9 {
+        let opened = one.opening("c", exchange, 1).await;
+        assert!(matches!(opened, Ok(Outcome::Admitted(_))));
+    }
     assert!(one.store.remove(&one.key("c")).await.unwrap());
     let wrong = Address::parse(&format!("redis://tally:no@127.0.0.1:{port}")).unwrap();
     let quick = Settings { start_patience: Duration::from_millis(300), ..Settings::new(wrong) };
