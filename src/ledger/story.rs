@@ -92,13 +92,6 @@ impl Story {
             proposals: Vec::new(),
         }
     }
-
-    /// About how much memory it takes, in exchanges and calls.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let calls = self.proposals.iter().map(|proposal| proposal.calls.len()).sum::<usize>();
-        1 + self.exchanges.len() + calls
-    }
 }
 
 impl Conversation {

@@ -1,5 +1,6 @@
 //! Points in time as people and APIs write them: RFC 3339. Numbers are milliseconds since 1970, in UTC.
 
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// The first millisecond of the year 10000, which RFC 3339 cannot write.
@@ -16,8 +17,8 @@ pub fn rfc3339(at: u64) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(pub u64);
 
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Moment {
+    fn text(self) -> [u8; 24] {
         let at = self.0.min(END - 1);
         let (year, month, day) = date(at / DAY);
         let (seconds, milli) = (at % DAY / 1000, at % 1000);
@@ -33,23 +34,41 @@ impl fmt::Display for Moment {
                 number /= 10;
             }
         }
-        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+        text
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
 /// Year, month and day of a day since 1970.
-fn date(mut days: u64) -> (u64, u64, u64) {
-    let mut year = 1970;
-    while days >= days_of(year) {
-        days -= days_of(year);
-        year += 1;
-    }
-    let mut month = 1;
-    while days >= days_in(month, year) {
-        days -= days_in(month, year);
-        month += 1;
-    }
-    (year, month.into(), days + 1)
+///
+/// Years are counted from March, so that the leap day is the last of its year, and in spans of 400 years, which all have
+/// the same number of days.
+fn date(days: u64) -> (u64, u64, u64) {
+    const SPAN: u64 = 146_097;
+    /// From the first of March of the year 0 to 1970.
+    const BEFORE: u64 = 719_468;
+    let days = days + BEFORE;
+    let (spans, day_of_span) = (days / SPAN, days % SPAN);
+    let leap_days = day_of_span / 1_460 - day_of_span / 36_524 + day_of_span / (SPAN - 1);
+    let year_of_span = (day_of_span - leap_days) / 365;
+    let day_of_year = day_of_span - (365 * year_of_span + year_of_span / 4 - year_of_span / 100);
+    // Months from March have 31, 30, 31, 30, 31 days, and again.
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let january_or_february = month >= 10;
+    let year = 400 * spans + year_of_span + u64::from(january_or_february);
+    (year, if january_or_february { month - 9 } else { month + 3 }, day)
 }
 
 /// Reads a point in time: a date, a time and its offset. What is before 1970 is its beginning.
@@ -112,6 +131,21 @@ mod tests {
         ];
         for (millis, wanted) in cases {
             assert_eq!(rfc3339(millis), wanted);
+        }
+    }
+
+    #[test]
+    fn each_day_follows_on_the_one_before() {
+        let (mut year, mut month, mut day) = (1970, 1, 1);
+        for days in 0..160_000 {
+            assert_eq!(date(days), (year, u64::from(month), day));
+            day += 1;
+            if day > days_in(month, year) {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
         }
     }
 

@@ -17,7 +17,7 @@ impl Journal {
         if !self.gateway.recorder.is_on() || (delivered && !marked && !untracked) {
             return;
         }
-        self.gateway.recorder.exchange(ExchangeFacts {
+        self.gateway.recorder.exchange(&ExchangeFacts {
             request_id: self.stamp.request_id.to_str().unwrap_or("-").to_owned(),
             exchange: self.exchange,
             rid: self.rid.clone(),

@@ -1,33 +1,43 @@
 //! Facts become lines. Every key is always there, `null` where nothing is known, so that a reader needs no cases;
 //! `docs/task-record.schema.json` says so in the words of a machine.
 
-use super::{Entry, ExchangeFacts};
+use super::ExchangeFacts;
 use crate::guard::fault::Fault;
 use crate::ledger::calls::{Call, CallState, Proposal, Written};
+use crate::ledger::digest::Digest;
 use crate::ledger::event::{ExchangeId, Held, Millis, Part, Story};
 use crate::ledger::exchanges::{Exchange, Failure, FlightState};
 use crate::store::ConversationKey;
+use crate::wire::hex::Hex;
 use crate::wire::moment::Moment;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use std::fmt::Display;
 
 /// The version of the lines. It rises when a key changes its meaning or goes; keys may be added.
 const VERSION: u32 = 1;
 
-/// Writes one entry as one line. Nothing is put together first: at thousands of lines a second that would cost more
-/// than the exchanges.
-pub(super) fn write(entry: &Entry, out: &mut Vec<u8>) {
-    let before = out.len();
-    let written = match entry {
-        Entry::Story(key, story) => serde_json::to_writer(&mut *out, &StoryLine(key, story)),
-        Entry::Exchange(at, facts) => serde_json::to_writer(&mut *out, &ExchangeLine(*at, facts)),
-    };
+/// The line of what the ledger tells. Nothing is put together first: at thousands of lines a second that would cost
+/// more than the exchanges.
+pub(super) fn of_story(key: &ConversationKey, story: &Story) -> Vec<u8> {
+    line(&StoryLine(key, story))
+}
+
+/// The line of an exchange that ended at that moment, in milliseconds.
+pub(super) fn of_exchange(at: u64, facts: &ExchangeFacts) -> Vec<u8> {
+    line(&ExchangeLine(at, facts))
+}
+
+/// About as long as most lines are.
+const LINE: usize = 2048;
+
+fn line(told: &impl Serialize) -> Vec<u8> {
+    let mut line = Vec::with_capacity(LINE);
     // Values of ours always have a text, and a vector takes it.
-    match written {
-        Ok(()) => out.push(b'\n'),
-        Err(_) => out.truncate(before),
+    match serde_json::to_writer(&mut line, told) {
+        Ok(()) => line.push(b'\n'),
+        Err(_) => line.clear(),
     }
+    line
 }
 
 /// Puts each key with its value into the map that is being written.
@@ -39,12 +49,24 @@ macro_rules! tell {
     };
 }
 
-/// What is written as its text.
-struct Shown<T>(T);
+/// An id or a digest, written as its digits.
+struct Shown(u128);
 
-impl<T: Display> Serialize for Shown<T> {
+impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(&self.0)
+        out.serialize_str(Hex::of(self.0).as_str())
+    }
+}
+
+impl From<ExchangeId> for Shown {
+    fn from(id: ExchangeId) -> Self {
+        Shown(id.0)
+    }
+}
+
+impl From<&Digest> for Shown {
+    fn from(digest: &Digest) -> Self {
+        Shown(u128::from_be_bytes(*digest.as_bytes()))
     }
 }
 
@@ -57,8 +79,8 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-fn at(moment: Millis) -> Shown<Moment> {
-    Shown(Moment(moment.0))
+fn at(moment: Millis) -> Moment {
+    Moment(moment.0)
 }
 
 struct StoryLine<'a>(&'a ConversationKey, &'a Story);
@@ -71,8 +93,8 @@ impl Serialize for StoryLine<'_> {
             "v": VERSION,
             "kind": kind(&story.part),
             "at": at(story.at),
-            "principal": Shown(&key.principal),
-            "conversation": Shown(&key.conversation),
+            "principal": Shown::from(&key.principal),
+            "conversation": Shown::from(&key.conversation),
             "lane": story.lane,
             "by_header": story.by_header,
             "generation": story.generation,
@@ -118,8 +140,8 @@ impl StoryLine<'_> {
             Part::Result { id, code, result, by } => tell!(map, {
                 "tool_call_id": id,
                 "code": code.as_str(),
-                "result_digest": Shown(result),
-                "exchange": Shown(by),
+                "result_digest": Shown::from(result),
+                "exchange": Shown::from(*by),
                 "after_end": story.task.as_ref().is_none_or(|task| task.counted),
                 "came_after_ms": came_after(story),
             }),
@@ -197,10 +219,10 @@ impl Serialize for TaskExchange<'_> {
         let mut map = out.serialize_map(None)?;
         match marks.names.request_id.as_deref() {
             Some(id) => tell!(map, { "request_id": id, }),
-            None => tell!(map, { "request_id": Shown(exchange.id), }),
+            None => tell!(map, { "request_id": Shown::from(exchange.id), }),
         }
         tell!(map, {
-            "rid": marks.names.rid.map(Shown),
+            "rid": marks.names.rid.map(Shown::from),
             "kind": exchange.kind.as_str(),
             "attempt": exchange.attempt,
             "began_at": (marks.began > Millis(0)).then(|| at(marks.began)),
@@ -214,7 +236,7 @@ impl Serialize for TaskExchange<'_> {
             "proposed_calls": exchange.proposed,
             "is_answer": is_answer(exchange),
             "notes": Each(exchange.admitted.0.notes.iter().map(Note)),
-            "exchange": Shown(exchange.id),
+            "exchange": Shown::from(exchange.id),
         });
         map.end()
     }
@@ -246,7 +268,7 @@ struct CallLine<'a> {
 impl Serialize for CallLine<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let mut map = out.serialize_map(None)?;
-        tell!(map, { "exchange": Shown(self.exchange), });
+        tell!(map, { "exchange": Shown::from(self.exchange), });
         call(&mut map, self.forced, self.call)?;
         map.end()
     }
@@ -273,8 +295,8 @@ fn call<M: SerializeMap>(map: &mut M, forced: bool, call: &Call) -> Result<(), M
         "tool_call_id": call.id,
         "tool": call.tool,
         "choice": call.choice,
-        "arguments_digest": Shown(&call.arguments),
-        "result_digest": answered.map(Shown),
+        "arguments_digest": Shown::from(&call.arguments),
+        "result_digest": answered.map(Shown::from),
         "verdict": call.state.as_str(),
         "forced": forced || call.forced.is_some(),
         "result_forced": call.forced.is_some(),
@@ -305,10 +327,10 @@ impl Serialize for ExchangeLine<'_> {
             "kind": "exchange",
             "at": at(Millis(self.0)),
             "request_id": facts.request_id,
-            "exchange": Shown(facts.exchange),
+            "exchange": Shown::from(facts.exchange),
             "rid": facts.rid,
-            "principal": facts.key.as_ref().map(|key| Shown(&key.principal)),
-            "conversation": facts.key.as_ref().map(|key| Shown(&key.conversation)),
+            "principal": facts.key.as_ref().map(|key| Shown::from(&key.principal)),
+            "conversation": facts.key.as_ref().map(|key| Shown::from(&key.conversation)),
             "generation": facts.generation,
             "attempt": facts.attempt,
             "route": facts.route.as_str(),

@@ -1,10 +1,10 @@
 //! The task record: one JSON line for each generation when it ends, and for what else can be asked about later.
 //!
 //! What the ledger committed comes as [`Story`]s to the store's listener, and what the proxy did with one
-//! exchange as [`ExchangeFacts`]. Both are handed to a thread of our own over a queue whose memory is bounded;
-//! the thread makes the lines (`lines`) and writes them (`sink`). Nobody who serves an exchange ever waits
-//! for it: what a slow sink or a full disk keeps out is dropped, and counted. `docs/task-record.md` describes the
-//! lines, and `docs/task-record.schema.json` is their schema.
+//! exchange as [`ExchangeFacts`]. Each becomes its line where it is told (`lines`): that costs less than to hand a copy
+//! over and to free it elsewhere. The lines of some milliseconds are written at once by a thread of our own (`sink`).
+//! Nobody who serves an exchange ever waits for it: what a slow sink or a full disk keeps out is dropped, and counted.
+//! `docs/task-record.md` describes the lines, and `docs/task-record.schema.json` is their schema.
 
 mod lines;
 mod sink;
@@ -17,16 +17,17 @@ use crate::guard::fault::{Code, Fault};
 use crate::ledger::event::{ExchangeId, Held, Story};
 use crate::policy::Record;
 use crate::store::ConversationKey;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Most that waits to be written, in exchanges, calls and faults: some tens of megabytes at worst.
-const MOST_WAITING: usize = 65_536;
-/// About how many bytes are written at once.
-const BATCH: usize = 64 << 10;
+/// Most bytes that wait to be written.
+const MOST_WAITING: usize = 16 << 20;
+/// For how long lines are gathered after some were written: each write, and waking the thread for it, costs as much
+/// as a line.
+const GATHER: Duration = Duration::from_millis(20);
 /// How often age is looked at when nothing is written.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -34,26 +35,46 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Default)]
 pub struct Recorder(Option<Arc<Desk>>);
 
+/// Closes the tray when the last recorder is gone.
 struct Desk {
-    entries: Sender<Message>,
-    waiting: Arc<AtomicUsize>,
+    tray: Arc<Tray>,
     metrics: Metrics,
 }
 
-/// What goes over the queue.
-enum Message {
-    Entry(Box<Entry>),
-    /// All before it is to be written, and that to be said.
-    Flush(Sender<()>),
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.tray.change(|waiting| waiting.closed = true);
+    }
 }
 
-/// What becomes one line.
-#[derive(Debug)]
-pub(super) enum Entry {
-    /// Of the ledger.
-    Story(ConversationKey, Story),
-    /// Of one exchange, with the moment it ended, in milliseconds.
-    Exchange(u64, ExchangeFacts),
+/// Where lines wait for the thread.
+#[derive(Default)]
+struct Tray {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// Who wants to hear when all of it is written.
+    asked: Vec<Sender<()>>,
+    closed: bool,
+}
+
+impl Waiting {
+    /// Whether nothing may be gathered any more.
+    fn is_urgent(&self) -> bool {
+        self.closed || !self.asked.is_empty()
+    }
+}
+
+impl Tray {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let changed = change(&mut self.waiting.lock());
+        self.changed.notify_one();
+        changed
+    }
 }
 
 /// What the proxy did with one exchange that the ledger's record cannot tell of: it was refused, something was
@@ -92,15 +113,6 @@ pub struct ExchangeFacts {
     pub held: Vec<Held>,
 }
 
-impl Entry {
-    fn weight(&self) -> usize {
-        match self {
-            Entry::Story(_, story) => story.weight(),
-            Entry::Exchange(_, facts) => 1 + facts.faults.len() + facts.notes.len(),
-        }
-    }
-}
-
 impl Recorder {
     /// Begins to record as configured; where no file is, nothing is recorded.
     ///
@@ -110,13 +122,12 @@ impl Recorder {
         let Some(mut sink) = sink::Sink::open(record, SystemTime::now())? else {
             return Ok(Recorder::default());
         };
-        let (entries, written) = channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let mut desk = Writer { waiting: Arc::clone(&waiting), metrics: metrics.clone() };
+        let tray = Arc::new(Tray::default());
+        let writer = Writer { tray: Arc::clone(&tray), metrics: metrics.clone() };
         std::thread::Builder::new()
             .name("task-record".to_owned())
-            .spawn(move || desk.write_all(&mut sink, &written))?;
-        Ok(Recorder(Some(Arc::new(Desk { entries, waiting, metrics }))))
+            .spawn(move || writer.write_all(&mut sink))?;
+        Ok(Recorder(Some(Arc::new(Desk { tray, metrics }))))
     }
 
     /// Whether anything is recorded: who has work with what he would tell may ask.
@@ -125,32 +136,21 @@ impl Recorder {
         self.0.is_some()
     }
 
-    /// The ledger committed these. Does not block.
+    /// The ledger committed these. Does not wait for the file.
     pub fn stories(&self, key: &ConversationKey, stories: &[Story]) {
-        if self.0.is_some() {
+        if let Some(desk) = &self.0 {
             for story in stories {
-                self.put(Entry::Story(key.clone(), story.clone()));
+                desk.put(&lines::of_story(key, story));
             }
         }
     }
 
-    /// An exchange ended just now. Does not block.
-    pub fn exchange(&self, facts: ExchangeFacts) {
-        if self.0.is_some() {
+    /// An exchange ended just now. Does not wait for the file.
+    pub fn exchange(&self, facts: &ExchangeFacts) {
+        if let Some(desk) = &self.0 {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            self.put(Entry::Exchange(at, facts));
-        }
-    }
-
-    fn put(&self, entry: Entry) {
-        let Some(desk) = &self.0 else { return };
-        let weight = entry.weight();
-        let before = desk.waiting.fetch_add(weight, Ordering::AcqRel);
-        let fits = before + weight <= MOST_WAITING;
-        if !fits || desk.entries.send(Message::Entry(Box::new(entry))).is_err() {
-            desk.waiting.fetch_sub(weight, Ordering::AcqRel);
-            desk.metrics.record_dropped(1);
+            desk.put(&lines::of_exchange(at, facts));
         }
     }
 
@@ -159,7 +159,25 @@ impl Recorder {
     pub fn flush(&self, patience: Duration) -> bool {
         let Some(desk) = &self.0 else { return true };
         let (done, wait) = channel();
-        desk.entries.send(Message::Flush(done)).is_ok() && wait.recv_timeout(patience).is_ok()
+        desk.tray.change(|waiting| waiting.asked.push(done));
+        wait.recv_timeout(patience).is_ok()
+    }
+}
+
+impl Desk {
+    fn put(&self, line: &[u8]) {
+        let mut waiting = self.tray.waiting.lock();
+        let fits = waiting.lines.len() + line.len() <= MOST_WAITING;
+        let first = waiting.lines.is_empty();
+        if fits {
+            waiting.lines.extend_from_slice(line);
+        }
+        drop(waiting);
+        if !fits {
+            self.metrics.record_dropped(1);
+        } else if first {
+            self.tray.changed.notify_one();
+        }
     }
 }
 
@@ -169,53 +187,64 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-/// The thread that makes lines and writes them.
+/// The thread that writes the lines.
 struct Writer {
-    waiting: Arc<AtomicUsize>,
+    tray: Arc<Tray>,
     metrics: Metrics,
 }
 
 impl Writer {
     /// Until nobody can tell anything any more.
-    fn write_all(&mut self, sink: &mut sink::Sink, entries: &Receiver<Message>) {
+    fn write_all(&self, sink: &mut sink::Sink) {
+        let mut lines = Vec::new();
         loop {
-            match entries.recv_timeout(LOOK_EVERY) {
-                Ok(first) => self.batch(sink, first, entries),
-                Err(RecvTimeoutError::Timeout) => sink.look(SystemTime::now()),
-                Err(RecvTimeoutError::Disconnected) => return,
+            let (asked, closed) = self.next(sink, &mut lines);
+            self.put_down(sink, &lines);
+            lines.clear();
+            for done in asked {
+                let _ = done.send(());
+            }
+            if closed {
+                return;
+            }
+            self.gather();
+        }
+    }
+
+    /// Waits until something is to be done, and takes it.
+    fn next(&self, sink: &mut sink::Sink, lines: &mut Vec<u8>) -> (Vec<Sender<()>>, bool) {
+        let mut waiting = self.tray.waiting.lock();
+        while waiting.lines.is_empty() && !waiting.is_urgent() {
+            let slept = self.tray.changed.wait_for(&mut waiting, LOOK_EVERY);
+            if slept.timed_out() {
+                parking_lot::MutexGuard::unlocked(&mut waiting, || sink.look(SystemTime::now()));
+            }
+        }
+        std::mem::swap(lines, &mut waiting.lines);
+        (std::mem::take(&mut waiting.asked), waiting.closed)
+    }
+
+    /// Lets lines come together, unless somebody waits for them.
+    fn gather(&self) {
+        let until = Instant::now() + GATHER;
+        let mut waiting = self.tray.waiting.lock();
+        while !waiting.is_urgent() {
+            if self.tray.changed.wait_until(&mut waiting, until).timed_out() {
+                return;
             }
         }
     }
 
-    /// Writes what waits, as far as it fits in one batch.
-    fn batch(&mut self, sink: &mut sink::Sink, first: Message, entries: &Receiver<Message>) {
-        let (mut bytes, mut count, mut weight) = (Vec::new(), 0, 0);
-        let mut next = Some(first);
-        while let Some(message) = next {
-            match message {
-                Message::Entry(entry) => {
-                    lines::write(&entry, &mut bytes);
-                    (count, weight) = (count + 1, weight + entry.weight());
-                }
-                Message::Flush(done) => {
-                    self.put_down(sink, &mut bytes, std::mem::take(&mut count));
-                    let _ = done.send(());
-                }
+    fn put_down(&self, sink: &mut sink::Sink, lines: &[u8]) {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(sink.takes(rest));
+            if let Err(error) = sink.write(some, SystemTime::now()) {
+                let lines = memchr::memchr_iter(b'\n', some).count() as u64;
+                self.metrics.record_dropped(lines);
+                tracing::warn!(%error, lines, "the task record cannot be written");
             }
-            next = (bytes.len() < BATCH).then(|| entries.try_recv().ok()).flatten();
+            rest = others;
         }
-        self.put_down(sink, &mut bytes, count);
-        self.waiting.fetch_sub(weight, Ordering::AcqRel);
-    }
-
-    fn put_down(&mut self, sink: &mut sink::Sink, bytes: &mut Vec<u8>, count: u64) {
-        if bytes.is_empty() {
-            return;
-        }
-        if let Err(error) = sink.write(bytes, SystemTime::now()) {
-            self.metrics.record_dropped(count);
-            tracing::warn!(%error, lines = count, "the task record cannot be written");
-        }
-        bytes.clear();
     }
 }

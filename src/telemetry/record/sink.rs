@@ -69,6 +69,17 @@ impl Sink {
         Ok(Some(sink))
     }
 
+    /// How many bytes of these lines are written at once: whole lines, as many as the file takes, and one at least.
+    pub(super) fn takes(&self, lines: &[u8]) -> usize {
+        let first = memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1);
+        let size = self.out.as_ref().and_then(|out| out.size.as_ref()).map_or(0, |size| size.bytes);
+        let left = self.most_bytes.saturating_sub(size);
+        // What does not fit goes into the next file.
+        let room = if left < first as u64 { self.most_bytes } else { left };
+        let room = usize::try_from(room).unwrap_or(usize::MAX).min(lines.len());
+        memchr::memrchr(b'\n', &lines[..room]).map_or(first, |end| (end + 1).max(first))
+    }
+
     /// Writes whole lines.
     ///
     /// # Errors
@@ -265,6 +276,22 @@ mod tests {
         files.push(path);
         let text: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
         assert_eq!(text, "line 0\nline 1\nline 2\nline 3\nline 4\nline 5\nline 6\n");
+    }
+
+    #[test]
+    fn what_is_written_at_once_fits_into_a_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut sink = open_at(&record(&scratch.path().join("tasks.jsonl")));
+        let lines = b"line 0\nline 1\nline 2\n";
+        assert_eq!(sink.takes(lines), 14, "two lines of seven bytes fit in twenty");
+        sink.write(b"line\n", at(0)).unwrap();
+        assert_eq!(sink.takes(lines), 14);
+        sink.write(b"line 0\n", at(0)).unwrap();
+        assert_eq!(sink.takes(lines), 7);
+        sink.write(b"line 1\n", at(0)).unwrap();
+        assert_eq!(sink.takes(lines), 14, "of the next file");
+        assert_eq!(sink.takes(&[b'x'; 50]), 50);
+        assert_eq!(sink.takes(&[&[b'x'; 50][..], b"\nx\n"].concat()), 51);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const PATH: &str = "/v1/traces";
 /// What is to be sent.
 #[derive(Debug)]
 pub struct Batches {
-    queue: mpsc::Receiver<wire::Span>,
+    queue: mpsc::Receiver<Bytes>,
     /// A batch is full.
     full: Arc<Notify>,
     endpoint: Uri,
@@ -47,7 +47,7 @@ pub(super) fn path_of(endpoint: &Uri) -> Uri {
 
 impl Batches {
     pub(super) fn new(
-        queue: mpsc::Receiver<wire::Span>,
+        queue: mpsc::Receiver<Bytes>,
         full: Arc<Notify>,
         endpoint: Uri,
         metrics: Metrics,
@@ -98,7 +98,7 @@ impl Batches {
     }
 
     /// Whether there is anything to send.
-    fn take(&mut self, spans: &mut Vec<wire::Span>) -> bool {
+    fn take(&mut self, spans: &mut Vec<Bytes>) -> bool {
         while spans.len() < BATCH
             && let Ok(span) = self.queue.try_recv()
         {
@@ -123,7 +123,7 @@ impl Batches {
 }
 
 /// The request, and how many spans are in it.
-fn encode(spans: Vec<wire::Span>) -> (Bytes, u64) {
+fn encode(spans: Vec<Bytes>) -> (Bytes, u64) {
     let count = spans.len() as u64;
     let (name, version) = ("tigertally", env!("CARGO_PKG_VERSION"));
     let request = wire::Request {

@@ -25,8 +25,10 @@ pub use span::{Asked, ExchangeSpan, Usage};
 
 use super::{Metrics, SpanOutcome};
 use crate::ledger::event::ExchangeId;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use parking_lot::Mutex;
+use prost::Message as _;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
@@ -46,10 +48,10 @@ pub struct Tracer(Option<Arc<Inner>>);
 struct Inner {
     /// Where traces go.
     endpoint: Uri,
-    queue: mpsc::Sender<wire::Span>,
+    queue: mpsc::Sender<Bytes>,
     /// A batch is full.
     full: Arc<Notify>,
-    batches: Mutex<Option<mpsc::Receiver<wire::Span>>>,
+    batches: Mutex<Option<mpsc::Receiver<Bytes>>>,
     memory: Mutex<Memory>,
     metrics: Metrics,
 }
@@ -133,7 +135,7 @@ impl Tracer {
     pub fn end(&self, span: ExchangeSpan) {
         let Some(inner) = &self.0 else { return };
         for span in span.into_wire(|exchange| self.remembered(exchange)) {
-            if inner.queue.try_send(span).is_err() {
+            if inner.queue.try_send(span.encode_to_vec().into()).is_err() {
                 inner.metrics.spans(SpanOutcome::Full, 1);
             }
         }

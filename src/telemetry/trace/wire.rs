@@ -31,8 +31,9 @@ pub(super) struct Resource {
 pub(super) struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     pub(super) scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) spans: Vec<Span>,
+    /// [`Span`]s, each encoded where its exchange ended: on the wire a message is its bytes.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub(super) spans: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
