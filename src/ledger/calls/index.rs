@@ -7,14 +7,15 @@ use super::super::event::ExchangeId;
 use super::super::sorted::Sorted;
 use super::Proposal;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Where proposals are, by number.
 #[derive(Clone, Default)]
 pub(super) struct Index {
-    by_id: BTreeMap<Box<str>, SmallVec<[u64; 2]>>,
+    /// By the hashes of their ids: a proposal that is found may hold another id with the same one.
+    by_id: Sorted<(u64, u64)>,
     by_exchange: Sorted<(ExchangeId, u64)>,
     /// By the arguments of their writes.
     writes: Sorted<(Digest, u64)>,
@@ -35,10 +36,7 @@ impl Index {
             self.unsettled.push(proposal.seq);
         }
         for call in &proposal.calls {
-            let seqs = self.by_id.entry(call.id.clone()).or_default();
-            if seqs.last() != Some(&proposal.seq) {
-                seqs.push(proposal.seq);
-            }
+            self.by_id.insert((xxh3_64(call.id.as_bytes()), proposal.seq));
             if call.write {
                 self.writes.insert((call.arguments, proposal.seq));
             }
@@ -50,12 +48,7 @@ impl Index {
         self.by_exchange.remove(&(proposal.exchange, proposal.seq));
         self.unsettled.retain(|seq| *seq != proposal.seq);
         for call in &proposal.calls {
-            if let Some(seqs) = self.by_id.get_mut(&call.id) {
-                seqs.retain(|seq| *seq != proposal.seq);
-                if seqs.is_empty() {
-                    self.by_id.remove(&call.id);
-                }
-            }
+            self.by_id.remove(&(xxh3_64(call.id.as_bytes()), proposal.seq));
             self.writes.remove(&(call.arguments, proposal.seq));
         }
     }
@@ -69,9 +62,9 @@ impl Index {
         }
     }
 
-    /// Those with a call of that id, oldest first.
-    pub(super) fn with_id(&self, id: &str) -> &[u64] {
-        self.by_id.get(id).map_or(&[], SmallVec::as_slice)
+    /// Those with a call of that id, and perhaps others, oldest first.
+    pub(super) fn with_id(&self, id: &str) -> impl DoubleEndedIterator<Item = u64> {
+        self.by_id.beside(xxh3_64(id.as_bytes()))
     }
 
     /// Those that this exchange proposed, oldest first.

@@ -136,14 +136,18 @@ impl Register {
         &'a self,
         pairs: &'p [Pair],
     ) -> impl Iterator<Item = &'a Proposal> + use<'a, 'p> {
-        let seqs = pairs.first().map_or(&[][..], |pair| self.index.with_id(&pair.id));
-        let found = seqs.iter().rev().filter_map(|seq| self.get(*seq));
+        let seqs = pairs.first().map(|pair| self.index.with_id(&pair.id).rev());
+        let found = seqs.into_iter().flatten().filter_map(|seq| self.get(seq));
         found.filter(|proposal| proposal.choice_of(pairs).is_some())
     }
 
     /// Proposals that hold this id, newest first.
-    pub fn with_id(&self, id: &str) -> impl Iterator<Item = &Proposal> {
-        self.index.with_id(id).iter().rev().filter_map(|seq| self.get(*seq))
+    pub fn with_id<'a, 'i>(
+        &'a self,
+        id: &'i str,
+    ) -> impl Iterator<Item = &'a Proposal> + use<'a, 'i> {
+        let found = self.index.with_id(id).rev().filter_map(|seq| self.get(seq));
+        found.filter(move |one| one.call(id, None).is_some())
     }
 
     /// Proposals of this exchange, oldest first.

@@ -150,7 +150,10 @@ impl Core {
         let transition = Arc::make_mut(&mut state.conversation).apply(event, rules, now);
         if before.is_some_and(|before| before == *state.conversation) {
             self.look_again(key, &state, rules);
-            self.cache.put(key, state);
+            // That there is none is not remembered: another replica may begin it.
+            if there.version.is_some() {
+                self.cache.put(key, state);
+            }
             return Ok(Attempt::Decided(transition));
         }
         let begins = matches!(event, Event::Admit(_) | Event::Advance(_));

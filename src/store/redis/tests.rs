@@ -191,6 +191,19 @@ async fn what_is_sent_goes_by_what_changes() {
     assert!(matches!(two.opening("c", 501, 1).await, Ok(Outcome::Refused(_))));
 }
 
+/// A look at a conversation that is not there tells nothing of the next one: another replica may have begun it.
+#[tokio::test(flavor = "multi_thread")]
+async fn that_there_was_none_is_not_remembered() {
+    let server = Server::start(&[]);
+    let (one, two) = (Member::open(&server.url()).await, Member::open(&server.url()).await);
+    let key = one.key("c");
+    let looked = one.store.apply(&key, Event::Tick, &one.rules).await.unwrap();
+    assert_eq!(looked.outcome, Outcome::Done);
+    assert!(matches!(two.opening("c", 1, 1).await, Ok(Outcome::Admitted(_))));
+    let wanted = one.store.apply(&key, Event::Check(ExchangeId(1)), &one.rules).await.unwrap();
+    assert_eq!(wanted.outcome, Outcome::Wanted);
+}
+
 /// A value that a version may read that knows of no changes is written whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_appended_to_the_first_format() {
