@@ -35,6 +35,7 @@ pub(crate) mod identity;
 pub(crate) mod journal;
 pub(crate) mod operation;
 mod outbox;
+mod places;
 pub(crate) mod pool;
 mod port;
 pub(crate) mod question;
