@@ -93,11 +93,6 @@ impl Port {
     pub(super) async fn serve<S: PerConnection>(self, listener: TcpListener, service: S) {
         let (service, crowd) = (Arc::new(service), Arc::new(Crowd::default()));
         loop {
-            // A place first: connections past the bound wait in the system's queue.
-            let permit = tokio::select! {
-                () = self.ends.stop.cancelled() => return,
-                permit = crowd.place(&self.permits) => permit,
-            };
             let accepted = tokio::select! {
                 () = self.ends.stop.cancelled() => return,
                 accepted = listener.accept() => accepted,
@@ -110,6 +105,11 @@ impl Port {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
+            };
+            // One past the bound waits here, so that it is known that some wait; the others do in the system's queue.
+            let permit = tokio::select! {
+                () = self.ends.stop.cancelled() => return,
+                permit = crowd.place(&self.permits) => permit,
             };
             let taking = Taking {
                 service: Arc::clone(&service),
