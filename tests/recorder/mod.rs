@@ -166,8 +166,9 @@ impl Recorder {
             let chat = request.head.strip_prefix("post /v1/chat/completions");
             if !chat.is_some_and(|rest| rest.starts_with([' ', '?'])) {
                 self.update(|state| state.other.push(request));
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
-                continue;
+                let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+                let _ = stream.write_all(head).await;
+                return;
             }
             let script = self.state.lock().scripts.pop_front();
             self.update(|state| state.whole.push(request));
