@@ -48,6 +48,17 @@ pub(crate) fn essence(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
+/// Whether a body may be as long as it is announced to be.
+///
+/// # Errors
+/// When it is too large.
+pub(super) fn check_length(body: &Incoming, limits: &Limits) -> Result<(), Box<Refusal>> {
+    if body.size_hint().lower() > limits.body_bytes as u64 {
+        return Err(too_large(limits));
+    }
+    Ok(())
+}
+
 /// Reads it all.
 ///
 /// # Errors
@@ -58,13 +69,12 @@ pub(crate) async fn read(
     mut body: Incoming,
     limits: &Limits,
 ) -> Result<Bytes, Box<Refusal>> {
-    let announced = body.size_hint().lower();
-    if announced > limits.body_bytes as u64 {
+    if let Err(refusal) = check_length(&body, limits) {
         dismiss(gateway, headers, body);
-        return Err(too_large(limits));
+        return Err(refusal);
     }
     let refused = |message| Err(Box::new(Refusal::plain(Code::BodyInvalid, message)));
-    let mut gathered = Gathering::new(limits.body_bytes, announced);
+    let mut gathered = Gathering::new(limits.body_bytes, body.size_hint().lower());
     let mut pace = Pace::new(limits.header_read_timeout);
     loop {
         let frame = match tokio::time::timeout_at(pace.until(), body.frame()).await {
@@ -85,7 +95,8 @@ pub(crate) async fn read(
 
 /// Until when a body must have come further. Each wait is bounded, and the whole by what came: a body of a byte
 /// every few seconds would hold its place among the exchanges for days.
-struct Pace {
+#[derive(Debug)]
+pub(super) struct Pace {
     patience: Duration,
     /// Until when all of it may take, for what has come of it.
     whole: Instant,
@@ -93,18 +104,18 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(patience: Duration) -> Self {
+    pub(super) fn new(patience: Duration) -> Self {
         let now = Instant::now();
         Pace { patience, whole: now + patience, last: now }
     }
 
     /// So much came now, at the least of a byte each millisecond.
-    fn came(&mut self, bytes: usize) {
+    pub(super) fn came(&mut self, bytes: usize) {
         self.whole += Duration::from_millis(bytes as u64);
         self.last = Instant::now();
     }
 
-    fn until(&self) -> Instant {
+    pub(super) fn until(&self) -> Instant {
         self.whole.min(self.last + self.patience)
     }
 }

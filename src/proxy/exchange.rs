@@ -5,6 +5,7 @@
 
 use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};
+use super::arriving::Arriving;
 use super::body;
 use super::clearance::{self, Clearance, Cleared};
 use super::entrance::{check_unread, prove};
@@ -75,8 +76,13 @@ pub(crate) async fn unguarded(
         .await
         .and_then(|principal| check_unread(&principal, route).map(|()| principal))
         .and_then(|principal| take_place(&gateway, &mut journal, &principal));
+    let limits = &settings.policy.limits;
+    let opened = opened.and_then(|()| body::check_length(&body, limits));
     let begun = match opened {
-        Ok(()) => forward::pass(&gateway, &settings, parts, UpBody::Streamed(body)),
+        Ok(()) => {
+            let body = UpBody::Streamed(Arriving::new(body, limits));
+            forward::pass(&gateway, &settings, parts, body)
+        }
         Err(refusal) => {
             body::dismiss(&gateway, &parts.headers, body);
             Err(refusal)

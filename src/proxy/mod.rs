@@ -20,6 +20,7 @@ mod abort;
 mod admission;
 mod answer;
 mod arrears;
+mod arriving;
 pub(crate) mod body;
 mod clearance;
 mod cut;

@@ -5,6 +5,7 @@
 
 mod connections;
 mod http2;
+mod open_routes;
 mod shapes;
 mod slow;
 

@@ -58,6 +58,7 @@ pub(crate) fn last_chunk() -> Step {
 pub(crate) struct Request {
     /// In lower case.
     pub(crate) head: String,
+    /// As it came, chunks and all.
     pub(crate) body: Vec<u8>,
 }
 
@@ -117,6 +118,11 @@ impl Recorder {
 
     pub(crate) fn whole(&self) -> Vec<Request> {
         self.state.lock().whole.clone()
+    }
+
+    /// The requests that were no chat.
+    pub(crate) fn other(&self) -> Vec<Request> {
+        self.state.lock().other.clone()
     }
 
     pub(crate) fn aborts(&self) -> usize {
@@ -189,11 +195,15 @@ async fn take(stream: &mut TcpStream, read: &mut BytesMut) -> Result<Option<Requ
         let end = read.windows(4).position(|four| four == b"\r\n\r\n").map(|end| end + 4);
         if let Some(end) = end {
             let head = String::from_utf8_lossy(&read[..end]).to_ascii_lowercase();
-            assert!(!head.contains("transfer-encoding"), "{head}");
+            let chunked = head.contains("\r\ntransfer-encoding: chunked\r\n");
+            if chunked && read.ends_with(b"0\r\n\r\n") {
+                let body = read.split()[end..].to_vec();
+                return Ok(Some(Request { head, body }));
+            }
             let announced = head.split("\r\ncontent-length: ").nth(1);
             let announced = announced.map(|rest| rest.split("\r\n").next().unwrap());
             let needed = end + announced.map_or(0, |length| length.parse::<usize>().unwrap());
-            if read.len() >= needed {
+            if !chunked && read.len() >= needed {
                 let body = read.split_to(needed)[end..].to_vec();
                 return Ok(Some(Request { head, body }));
             }
