@@ -260,7 +260,8 @@ async fn replace(one: &mut Process, model: &Model) {
             None => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    assert!(ended.success(), "it cut something off: {ended:?}");
+    let log = one.log();
+    assert!(ended.success() && !log.contains("were cut off"), "{ended:?}\n{log}");
     one.restart().await;
     while readiness(&one.client, &one.admin).await != 200 {
         tokio::time::sleep(Duration::from_millis(10)).await;
