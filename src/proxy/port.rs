@@ -61,14 +61,20 @@ pub(super) trait PerConnection:
 
 pub(super) type Serving = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// Whether clients wait for a place.
-#[derive(Default)]
+/// Whether clients wait for a place. It ends when an eighth of the places is free again, so that nobody can have
+/// every connection look at it with each one that comes and goes.
 struct Crowd {
+    enough: usize,
     here: AtomicBool,
     begins: Arc<Notify>,
 }
 
 impl Crowd {
+    fn of(permits: &Semaphore) -> Self {
+        let enough = permits.available_permits() / 8;
+        Crowd { enough, here: AtomicBool::new(false), begins: Arc::default() }
+    }
+
     fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed)
     }
@@ -80,18 +86,21 @@ impl Crowd {
     /// A place, when there is one. While there is none, connections that are kept for nothing close sooner.
     async fn place(&self, permits: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
-            self.here.store(false, Ordering::Relaxed);
+            if permits.available_permits() >= self.enough {
+                self.here.store(false, Ordering::Relaxed);
+            }
             return Some(permit);
         }
-        self.here.store(true, Ordering::Relaxed);
-        self.begins.notify_waiters();
+        if !self.here.swap(true, Ordering::Relaxed) {
+            self.begins.notify_waiters();
+        }
         Arc::clone(permits).acquire_owned().await.ok()
     }
 }
 
 impl Port {
     pub(super) async fn serve<S: PerConnection>(self, listener: TcpListener, service: S) {
-        let (service, crowd) = (Arc::new(service), Arc::new(Crowd::default()));
+        let (service, crowd) = (Arc::new(service), Arc::new(Crowd::of(&self.permits)));
         loop {
             let accepted = tokio::select! {
                 () = self.ends.stop.cancelled() => return,

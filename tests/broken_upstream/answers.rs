@@ -174,6 +174,30 @@ async fn what_is_behind_an_answer_is_nobodys() {
     }
 }
 
+/// A pooled connection may be closed just when it is used again. What may have been read is not sent a second time.
+#[tokio::test]
+async fn nothing_is_sent_twice() {
+    let upstream = Recorder::start().await;
+    let guard = guard(policy(upstream.address)).await;
+    let mut client = Raw::connect(guard.client_addr).await;
+    for round in 1..=20 {
+        let ends = if round % 2 == 0 { Close } else { Reset };
+        for (script, status) in [(vec![json(ANSWER)], 200), (vec![ends], 502)] {
+            upstream.will(script);
+            client.send(request(false)).await;
+            assert_eq!(client.answer().await.unwrap().status, status, "round {round}");
+        }
+        assert_eq!((upstream.whole().len(), upstream.half()), (2 * round, 0));
+    }
+    // One that is closed while nobody uses it costs nobody an answer.
+    for _ in 0..20 {
+        upstream.will([json(ANSWER), Close]);
+        client.send(request(false)).await;
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        upstream.until("it is closed", |up| up.open() == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_told_so() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -134,8 +134,6 @@ struct Front {
     client: reqwest::Client,
     replicas: Arc<[Seen; 2]>,
     turn: Arc<AtomicUsize>,
-    /// Answers that were asked for elsewhere.
-    moved: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
 }
 
@@ -150,7 +148,6 @@ impl Front {
             client: reqwest::Client::new(),
             replicas: Arc::new(seen),
             turn: Arc::default(),
-            moved: Arc::default(),
             over: Arc::default(),
         }
     }
@@ -189,7 +186,6 @@ impl Front {
                     }
                     Err(error) => assert!(error.is_connect(), "{error:?}"),
                 }
-                self.moved.fetch_add(1, Ordering::Relaxed);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -299,5 +295,4 @@ async fn a_rolling_restart_truncates_no_answer_and_loses_no_decision() {
         assert_eq!(of("exchanges", "state"), ["delivered", "delivered"], "{record}");
         assert_eq!(of("generations", "outcome"), ["completed"], "{record}");
     }
-    println!("{} tasks, {} asked elsewhere", names.len(), front.moved.load(Ordering::Relaxed));
 }
