@@ -4,13 +4,7 @@
 //! What is counted here does not depend on how fast the machine is. What is measured does, so it is measured when
 //! asked for: `cargo test --release --test overload -- --ignored --nocapture`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, reason = "tests")]
 
 #[expect(dead_code, reason = "what other tests need")]
 mod program;

@@ -28,7 +28,7 @@ use tigertally::policy::{Policy, StoreKind};
 use tigertally::proxy::Running;
 
 /// What any wait for the upstream is bounded by here.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 const TOOLS: &str = r#""tools":[{"type":"function","function":{"name":"get_order","parameters":{"type":"object"}}}]"#;
 

@@ -252,7 +252,7 @@ async fn slow_reader(address: std::net::SocketAddr) -> Raw {
 async fn who_takes_nothing_of_its_answer_loses_it() {
     let upstream = Recorder::start().await;
     let mut policy = policy(&upstream);
-    policy.limits.client_pause = std::time::Duration::from_millis(400);
+    policy.limits.client_pause = std::time::Duration::from_millis(1500);
     let guard = guard(policy).await;
     let piece = EVENT.replace("hi", &"t".repeat(64 << 10));
     let piece = format!("{:x}\r\n{piece}\r\n", piece.len());
@@ -268,7 +268,7 @@ async fn who_takes_nothing_of_its_answer_loses_it() {
     upstream.will([vec![send(EVENTS)], pieces, vec![chunk(END), last_chunk()]].concat());
     let mut client = slow_reader(guard.client_addr).await;
     client.send(sound(STREAM)).await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let answer = client.answer().await.unwrap();
     assert!(answer.whole && answer.body.ends_with(END));
 }

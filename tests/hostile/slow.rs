@@ -5,7 +5,7 @@ use super::recorder::Recorder;
 use super::{BODY, Raw, chat, guard, in_flight, passes, policy, sound};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_millis(600);
+const PATIENCE: Duration = Duration::from_secs(1);
 const A_BIT: Duration = Duration::from_millis(20);
 
 async fn started() -> (Recorder, tigertally::proxy::Running) {
@@ -55,7 +55,7 @@ async fn a_head_has_a_bound_from_its_first_byte() {
     }
     // As slow, and in time.
     let mut client = Raw::connect(guard.client_addr).await;
-    for piece in sound(BODY).as_bytes().chunks(24) {
+    for piece in sound(BODY).as_bytes().chunks(64) {
         client.send(piece).await;
         tokio::time::sleep(A_BIT).await;
     }
