@@ -7,9 +7,10 @@ mod line;
 mod serving;
 mod tap;
 
+use super::cut::Cut;
 use super::identity::{Peer, Shown};
 use axum::body::Body;
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use hyper::service::Service;
 pub(super) use line::Times;
@@ -21,7 +22,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +30,6 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// A listening port.
@@ -66,17 +66,24 @@ pub(super) type Serving = Pin<Box<dyn Future<Output = Result<Response<Body>, Inf
 struct Crowd {
     enough: usize,
     here: AtomicBool,
+    /// How often it has begun.
+    begun: AtomicUsize,
     begins: Arc<Notify>,
 }
 
 impl Crowd {
     fn of(permits: &Semaphore) -> Self {
         let enough = permits.available_permits() / 8;
-        Crowd { enough, here: AtomicBool::new(false), begins: Arc::default() }
+        let (here, begun) = (AtomicBool::default(), AtomicUsize::default());
+        Crowd { enough, here, begun, begins: Arc::default() }
     }
 
     fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed)
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::Acquire)
     }
 
     fn begins(&self) -> OwnedNotified {
@@ -92,6 +99,7 @@ impl Crowd {
             return Some(permit);
         }
         if !self.here.swap(true, Ordering::Relaxed) {
+            self.begun.fetch_add(1, Ordering::Release);
             self.begins.notify_waiters();
         }
         Arc::clone(permits).acquire_owned().await.ok()
@@ -103,7 +111,7 @@ impl Port {
         let (service, crowd) = (Arc::new(service), Arc::new(Crowd::of(&self.permits)));
         loop {
             let accepted = tokio::select! {
-                () = self.ends.stop.cancelled() => return,
+                () = self.ends.stop.comes() => return,
                 accepted = listener.accept() => accepted,
             };
             let (stream, address) = match accepted {
@@ -117,7 +125,7 @@ impl Port {
             };
             // One past the bound waits here, so that it is known that some wait; the others do in the system's queue.
             let permit = tokio::select! {
-                () = self.ends.stop.cancelled() => return,
+                () = self.ends.stop.comes() => return,
                 permit = crowd.place(&self.permits) => permit,
             };
             let taking = Taking {
@@ -157,7 +165,7 @@ impl<S: PerConnection> Taking<S> {
         };
         let handshake = TlsAcceptor::from(config).accept(stream);
         let secured = tokio::select! {
-            () = self.ends.say_goodbye.cancelled() => return,
+            () = self.ends.say_goodbye.comes() => return,
             secured = tokio::time::timeout(self.times.patience, handshake) => secured,
         };
         let reason = match secured {
@@ -174,10 +182,9 @@ impl<S: PerConnection> Taking<S> {
     }
 
     async fn serve(self, carrier: impl tap::Carrier, peer: Peer) {
-        let line = Line::new(self.times);
+        let line = Line::new(self.times, self.ends.stop.clone());
         let service = self.service.for_connection(Arc::new(peer));
-        let stop = self.ends.stop.clone();
-        let service = Watched { service, line: Arc::clone(&line), stop };
+        let service = Watched { service, line: Arc::clone(&line) };
         serving::serve(carrier, service, line, self.crowd, self.ends).await;
     }
 }
@@ -190,7 +197,6 @@ fn shown(stream: &TlsStream<TcpStream>) -> Shown {
 struct Watched<S> {
     service: S,
     line: Arc<Line>,
-    stop: CancellationToken,
 }
 
 impl<S: PerConnection> Service<Request<Incoming>> for Watched<S> {
@@ -199,11 +205,8 @@ impl<S: PerConnection> Service<Request<Incoming>> for Watched<S> {
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Answering {
-        let version = request.version();
-        let asked = self.line.asks(version);
-        // Another connection, which is not ours, is right for what comes after the last answers of a drain.
-        let last = (version != Version::HTTP_2).then(|| self.stop.clone());
-        Answering { serving: self.service.call(request), asked: Some(asked), last }
+        let asked = self.line.asks(request.version());
+        Answering { serving: self.service.call(request), asked: Some(asked) }
     }
 }
 
@@ -211,7 +214,6 @@ impl<S: PerConnection> Service<Request<Incoming>> for Watched<S> {
 struct Answering {
     serving: Serving,
     asked: Option<Asked>,
-    last: Option<CancellationToken>,
 }
 
 impl Future for Answering {
@@ -219,11 +221,11 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(self.serving.as_mut().poll(cx))?;
-        if self.last.as_ref().is_some_and(CancellationToken::is_cancelled) {
+        let Some(asked) = self.asked.take() else { return Poll::Pending };
+        if asked.is_last() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
-        let Some(asked) = self.asked.take() else { return Poll::Pending };
         Poll::Ready(Ok(response.map(|body| asked.answers(body))))
     }
 }

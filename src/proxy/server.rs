@@ -4,6 +4,7 @@
 //! a connection that is still open gets 503 `draining`; when the last exchange has ended, after
 //! `limits.drain_timeout`, or on a second signal, what is left is told `draining` and the connections close.
 
+use super::cut::Cut;
 use super::entrance;
 use super::exchange;
 use super::flight;
@@ -62,9 +63,9 @@ pub struct Running {
     /// Where operators connect.
     pub admin_addr: SocketAddr,
     gateway: Arc<Gateway>,
-    stop_accepting: CancellationToken,
-    stop_admin: CancellationToken,
-    say_goodbye: CancellationToken,
+    stop_accepting: Cut,
+    stop_admin: Cut,
+    say_goodbye: Cut,
     cut: CancellationToken,
     connections: TaskTracker,
 }
@@ -110,9 +111,9 @@ impl Running {
         let running = Running {
             client_addr: address(&client, "--listen")?,
             admin_addr: address(&admin, "--admin-listen")?,
-            stop_accepting: CancellationToken::new(),
-            stop_admin: CancellationToken::new(),
-            say_goodbye: CancellationToken::new(),
+            stop_accepting: Cut::default(),
+            stop_admin: Cut::default(),
+            say_goodbye: Cut::default(),
             cut: CancellationToken::new(),
             connections: TaskTracker::new(),
             gateway: Arc::clone(&gateway),
@@ -125,7 +126,7 @@ impl Running {
             peer: Arc::new(Peer::unknown()),
         };
         let back = Back { router: (surfaces.admin)(&gateway) };
-        let port = |connections: usize, stop: &CancellationToken| Port {
+        let port = |connections: usize, stop: &Cut| Port {
             permits: Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS))),
             times: Times {
                 patience: limits.header_read_timeout,
@@ -164,15 +165,15 @@ impl Running {
         let mut hurried = pin!(hurried);
         let end = Instant::now() + self.gateway.settings().policy.limits.drain_timeout;
         self.gateway.drain();
-        self.stop_accepting.cancel();
+        self.stop_accepting.now();
         let drained = tokio::select! {
             waited = tokio::time::timeout_at(end, self.gateway.live.wait()) => waited.is_ok(),
             () = hurried.as_mut() => false,
         };
         // Whoever still waits is told.
         self.gateway.cut.now();
-        self.stop_admin.cancel();
-        self.say_goodbye.cancel();
+        self.stop_admin.now();
+        self.say_goodbye.now();
         self.connections.close();
         // What is quiet closes at once; a slow client may take the rest of its answer until the drain's end.
         let end =

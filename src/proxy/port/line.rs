@@ -11,6 +11,7 @@
 //! kept for it. Over HTTP/1 the connection goes with it; over HTTP/2, where one stream's window may be shut while
 //! others flow, only that answer does.
 
+use crate::proxy::cut::Cut;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Version;
@@ -55,6 +56,8 @@ impl Due {
 /// The state of one connection.
 pub(super) struct Line {
     times: Times,
+    /// When another connection, which is not ours, is right for what comes next.
+    stop: Cut,
     state: Mutex<State>,
 }
 
@@ -74,7 +77,7 @@ struct State {
 }
 
 impl Line {
-    pub(super) fn new(times: Times) -> Arc<Self> {
+    pub(super) fn new(times: Times, stop: Cut) -> Arc<Self> {
         let state = State {
             version: None,
             under_way: 0,
@@ -84,7 +87,7 @@ impl Line {
             unsaid: None,
             answers: Vec::new(),
         };
-        Arc::new(Line { times, state: Mutex::new(state) })
+        Arc::new(Line { times, stop, state: Mutex::new(state) })
     }
 
     /// A request is here.
@@ -189,6 +192,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Whether its answer is the last one that this connection is for. HTTP/2 has its own way to say so.
+    pub(super) fn is_last(&self) -> bool {
+        self.line.stop.is_now() && self.line.version() != Some(Version::HTTP_2)
+    }
+
     /// Its answer goes down.
     pub(super) fn answers(mut self, body: Body) -> Answer {
         self.answered = true;

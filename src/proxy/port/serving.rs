@@ -6,7 +6,7 @@
 
 use super::line::{Due, Line};
 use super::tap::{Ahead, Carrier, Reset, Tap};
-use super::{Crowd, PerConnection, Watched};
+use super::{Crowd, Cut, PerConnection, Watched};
 use http::Version;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -32,9 +32,9 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(in crate::proxy) struct Ends {
     /// No new connection is taken; clients are told to use another one for what comes next.
-    pub(in crate::proxy) stop: CancellationToken,
+    pub(in crate::proxy) stop: Cut,
     /// Quiet connections close, and busy ones when they have sent what they have.
-    pub(in crate::proxy) say_goodbye: CancellationToken,
+    pub(in crate::proxy) say_goodbye: Cut,
     /// All close.
     pub(in crate::proxy) cut: CancellationToken,
 }
@@ -56,8 +56,7 @@ pub(super) async fn serve<C: Carrier, S: PerConnection>(
     let tap = Tap::new(carrier, Arc::clone(&line));
     let mut watch = Watch::new(tap.other(), line, crowd);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(tap), service));
-    let mut stopped = pin!(ends.stop.cancelled());
-    let mut goodbye = pin!(ends.say_goodbye.cancelled());
+    let (mut stopped, mut goodbye) = (ends.stop.watch(), ends.say_goodbye.watch());
     let (mut told, mut leaving) = (false, false);
     poll_fn(|cx| {
         loop {
@@ -67,12 +66,12 @@ pub(super) async fn serve<C: Carrier, S: PerConnection>(
             }
             // HTTP/2 has a way of its own to send what comes next elsewhere; HTTP/1 says it with an answer.
             let http2 = watch.line.version() == Some(Version::HTTP_2);
-            if !told && http2 && stopped.as_mut().poll(cx).is_ready() {
+            if !told && http2 && stopped.poll(cx).is_ready() {
                 told = true;
                 connection.as_mut().graceful_shutdown();
                 continue;
             }
-            if !leaving && goodbye.as_mut().poll(cx).is_ready() {
+            if !leaving && goodbye.poll(cx).is_ready() {
                 leaving = true;
                 watch.leave();
                 connection.as_mut().graceful_shutdown();
@@ -107,7 +106,8 @@ struct Watch<C> {
     line: Arc<Line>,
     tap: Tap<C>,
     crowd: Arc<Crowd>,
-    crowded: Pin<Box<OwnedNotified>>,
+    /// Entered at the crowd since it has begun so often; asked no more often than that, as all share it.
+    crowded: Option<(usize, Pin<Box<OwnedNotified>>)>,
     timer: Pin<Box<Sleep>>,
     /// It closes, and has until then.
     leaving: Option<Instant>,
@@ -124,8 +124,7 @@ struct Half {
 impl<C: Carrier> Watch<C> {
     fn new(tap: Tap<C>, line: Arc<Line>, crowd: Arc<Crowd>) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(line.due(false).at()));
-        let crowded = Box::pin(crowd.begins());
-        Watch { line, tap, crowd, crowded, timer, leaving: None, half: None }
+        Watch { line, tap, crowd, crowded: None, timer, leaving: None, half: None }
     }
 
     /// It closes, once what it has to send is out.
@@ -137,10 +136,7 @@ impl<C: Carrier> Watch<C> {
         if let Poll::Ready(found) = self.poll_client(cx) {
             return Poll::Ready(found);
         }
-        if self.crowded.as_mut().poll(cx).is_ready() {
-            self.crowded = Box::pin(self.crowd.begins());
-            let _ = self.crowded.as_mut().poll(cx);
-        }
+        self.enter_at_crowd(cx);
         loop {
             let due = self.due();
             // Moved when it must fire sooner, and else when it has fired: a busy connection costs no timer work.
@@ -161,6 +157,20 @@ impl<C: Carrier> Watch<C> {
                 return Poll::Ready(Found::Over);
             }
             self.timer.as_mut().reset(due.at());
+        }
+    }
+
+    /// Has this task woken when a crowd begins.
+    fn enter_at_crowd(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let begun = self.crowd.begun();
+            if self.crowded.as_ref().is_some_and(|(since, _)| *since == begun) {
+                return;
+            }
+            let mut entry = Box::pin(self.crowd.begins());
+            // One that began meanwhile is seen by the count.
+            let _ = entry.as_mut().poll(cx);
+            self.crowded = Some((begun, entry));
         }
     }
 
