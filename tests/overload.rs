@@ -2,7 +2,7 @@
 //! and what gets through is as much as without the flood.
 //!
 //! What is counted here does not depend on how fast the machine is. What is measured does, so it is measured when
-//! asked for: `cargo test --release --test overload -- --ignored --nocapture`.
+//! asked for: `cargo test --test overload -- --ignored --nocapture`.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, reason = "tests")]
 
