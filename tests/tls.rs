@@ -5,6 +5,9 @@
 #[expect(dead_code, reason = "what other tests need")]
 mod rig;
 
+#[expect(dead_code, reason = "what other tests need")]
+mod recorder;
+
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -13,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use recorder::{ANSWER, Recorder, Step, json};
 use rig::{Upstream, guard, policy, within};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -21,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tigertally::policy::{FlagOverrides, Policy, Sources, load};
 use tigertally::proxy::Running;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// An authority, and what it signs.
@@ -238,4 +242,39 @@ async fn a_renewed_certificate_is_taken_and_a_bad_one_changes_nothing() {
     let plain = policy(&upstream);
     assert_eq!(guard.gateway().reload(plain).unwrap(), ["tls"]);
     assert!(get(&by_new(), &guard, "/health").await.is_some());
+}
+
+/// As without TLS: `close_notify` and the end of its side may be half a close.
+#[tokio::test]
+async fn who_ends_its_side_and_waits_is_told_from_who_has_left() {
+    let authority = Authority::new();
+    let scratch = tempfile::tempdir().unwrap();
+    write(scratch.path(), &authority.server(), None);
+    let recorder = Recorder::start().await;
+    let mut policy = read(&Upstream::start().await, scratch.path()).unwrap();
+    policy.upstream.url = format!("http://{}", recorder.address).parse().unwrap();
+    let guard = guard(policy).await;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config(&authority, None)));
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    for (asked, waits) in [(1, true), (2, false)] {
+        let go = Arc::new(tokio::sync::Notify::new());
+        recorder.will([Step::Gate(Arc::clone(&go)), json(ANSWER)]);
+        let stream = TcpStream::connect(guard.client_addr).await.unwrap();
+        let mut stream = connector.connect(name.clone(), stream).await.unwrap();
+        let body = rig::ask(false);
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: ";
+        let request = format!("{head}{}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        recorder.until("it is asked", |up| up.whole().len() == asked).await;
+        if waits {
+            go.notify_one();
+            let mut answer = String::new();
+            within(stream.read_to_string(&mut answer)).await.unwrap();
+            assert!(answer.contains("HTTP/1.1 200 OK\r\n") && answer.ends_with(ANSWER), "{answer}");
+        } else {
+            drop(stream);
+            recorder.until("it is left", |up| up.left() == 1).await;
+        }
+    }
 }

@@ -184,6 +184,11 @@ pub struct Limits {
     pub exchanges: usize,
     /// Bound on reading a request's head, and on each wait for its body.
     pub header_read_timeout: Duration,
+    /// How long a client's connection is kept for its next request.
+    pub keep_alive_timeout: Duration,
+    /// How long a client may take nothing of its answer. Not a key: what fits into sockets and the HTTP
+    /// server's buffers waits longer in any case.
+    pub client_pause: Duration,
     /// How long exchanges in flight may go on after SIGTERM.
     pub drain_timeout: Duration,
     /// Deepest JSON nesting.
@@ -373,6 +378,10 @@ impl Default for Limits {
             connections: 16_384,
             exchanges: 4_096,
             header_read_timeout: Duration::from_secs(10),
+            // Longer than what stands in front of it keeps its own (600 s in some clouds' load balancers), as
+            // the other end should be the first to close.
+            keep_alive_timeout: Duration::from_secs(660),
+            client_pause: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(30),
             depth: 128,
         }

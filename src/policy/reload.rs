@@ -18,8 +18,10 @@ impl Policy {
         let (old, new) = (&running.limits, &mut self.limits);
         keep("limits.connections", &old.connections, &mut new.connections, &mut kept);
         keep("limits.exchanges", &old.exchanges, &mut new.exchanges, &mut kept);
-        let (old, new) = (old.header_read_timeout, &mut new.header_read_timeout);
-        keep("limits.header_read_timeout", &old, new, &mut kept);
+        let (was, now) = (&old.header_read_timeout, &mut new.header_read_timeout);
+        keep("limits.header_read_timeout", was, now, &mut kept);
+        let (was, now) = (&old.keep_alive_timeout, &mut new.keep_alive_timeout);
+        keep("limits.keep_alive_timeout", was, now, &mut kept);
         let (old, new) = (running.max_conversations, &mut self.max_conversations);
         keep("conversation.max_per_principal", &old, new, &mut kept);
         keep("store", &running.store, &mut self.store, &mut kept);
@@ -81,6 +83,7 @@ mod tests {
         new.limits.connections = 3;
         new.limits.exchanges = 4;
         new.limits.header_read_timeout = Duration::from_millis(5);
+        new.limits.keep_alive_timeout = Duration::from_millis(6);
         new.max_conversations = 6;
         new.log_format = LogFormat::Json;
         new.record.max_bytes = 7;
@@ -102,6 +105,7 @@ mod tests {
                 "limits.connections",
                 "limits.exchanges",
                 "limits.header_read_timeout",
+                "limits.keep_alive_timeout",
                 "conversation.max_per_principal",
                 "telemetry.log_format",
                 "telemetry.record_max_bytes",

@@ -200,6 +200,7 @@ fn limits(mut section: Section<'_>, limits: &mut Limits, findings: &Findings) {
     section.set("connections", &mut limits.connections, count);
     section.set("exchanges", &mut limits.exchanges, count);
     section.set("header_read_timeout", &mut limits.header_read_timeout, span);
+    section.set("keep_alive_timeout", &mut limits.keep_alive_timeout, span);
     section.set("drain_timeout", &mut limits.drain_timeout, time);
     if let Some(depth) = section.found("depth", count) {
         limits.depth = depth.value;

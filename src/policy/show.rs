@@ -81,6 +81,7 @@ impl Page {
         self.key("connections", limits.connections);
         self.key("exchanges", limits.exchanges);
         self.time("header_read_timeout", limits.header_read_timeout);
+        self.time("keep_alive_timeout", limits.keep_alive_timeout);
         self.time("drain_timeout", limits.drain_timeout);
         self.key("depth", limits.depth);
     }

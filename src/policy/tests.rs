@@ -548,6 +548,7 @@ held_bytes = 1000
 connections = 10
 exchanges = 5
 header_read_timeout = "3s"
+keep_alive_timeout = "90s"
 drain_timeout = "0s"
 depth = 64
 [guard]

@@ -1,5 +1,6 @@
 //! Reading a request's body: whole, within the limit, and never waiting for ever.
 
+use super::gateway::Gateway;
 use super::refusal::Refusal;
 use crate::guard::fault::Code;
 use crate::policy::Limits;
@@ -9,6 +10,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Most that is reserved on the word of a `content-length` alone.
 const RESERVE: usize = 1 << 20;
@@ -46,38 +48,76 @@ pub(crate) fn essence(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
+/// Whether a body may be as long as it is announced to be.
+///
+/// # Errors
+/// When it is too large.
+pub(super) fn check_length(body: &Incoming, limits: &Limits) -> Result<(), Box<Refusal>> {
+    if body.size_hint().lower() > limits.body_bytes as u64 {
+        return Err(too_large(limits));
+    }
+    Ok(())
+}
+
 /// Reads it all.
 ///
 /// # Errors
 /// When it is too large, comes too slowly, or breaks off.
-pub(crate) async fn read(mut body: Incoming, limits: &Limits) -> Result<Bytes, Box<Refusal>> {
-    let announced = body.size_hint().lower();
-    if announced > limits.body_bytes as u64 {
-        discard(body).await;
-        return Err(too_large(limits));
+pub(crate) async fn read(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    mut body: Incoming,
+    limits: &Limits,
+) -> Result<Bytes, Box<Refusal>> {
+    if let Err(refusal) = check_length(&body, limits) {
+        dismiss(gateway, headers, body);
+        return Err(refusal);
     }
-    let mut gathered = Gathering::new(limits.body_bytes, announced);
+    let refused = |message| Err(Box::new(Refusal::plain(Code::BodyInvalid, message)));
+    let mut gathered = Gathering::new(limits.body_bytes, body.size_hint().lower());
+    let mut pace = Pace::new(limits.header_read_timeout);
     loop {
-        let frame = match tokio::time::timeout(limits.header_read_timeout, body.frame()).await {
-            Err(_) => {
-                return Err(Box::new(Refusal::plain(
-                    Code::BodyInvalid,
-                    "The body did not arrive in time.",
-                )));
-            }
+        let frame = match tokio::time::timeout_at(pace.until(), body.frame()).await {
+            Err(_) => return refused("The body did not arrive in time."),
             Ok(None) => break,
-            Ok(Some(Err(_))) => {
-                return Err(Box::new(Refusal::plain(Code::BodyInvalid, "The body broke off.")));
-            }
+            Ok(Some(Err(_))) => return refused("The body broke off."),
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
+        pace.came(data.len());
         if !gathered.take(data) {
-            discard(body).await;
+            gateway.spawn(discard(body));
             return Err(too_large(limits));
         }
     }
     Ok(gathered.whole())
+}
+
+/// Until when a body must have come further. Each wait is bounded, and the whole by what came: a body of a byte
+/// every few seconds would hold its place among the exchanges for days.
+#[derive(Debug)]
+pub(super) struct Pace {
+    patience: Duration,
+    /// Until when all of it may take, for what has come of it.
+    whole: Instant,
+    last: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(patience: Duration) -> Self {
+        let now = Instant::now();
+        Pace { patience, whole: now + patience, last: now }
+    }
+
+    /// So much came now, at the least of a byte each millisecond.
+    pub(super) fn came(&mut self, bytes: usize) {
+        self.whole += Duration::from_millis(bytes as u64);
+        self.last = Instant::now();
+    }
+
+    pub(super) fn until(&self) -> Instant {
+        self.whole.min(self.last + self.patience)
+    }
 }
 
 /// A body that is gathered up to a bound. One that comes in a single read is not copied.
@@ -119,9 +159,17 @@ impl Gathering {
     }
 }
 
+/// Nobody wants this body. The answer need not wait for it.
+pub(crate) fn dismiss(gateway: &Gateway, headers: &HeaderMap, body: Incoming) {
+    // Who asks first (RFC 9110, section 10.1.1) is answered, and then sends nothing.
+    if !body.is_end_stream() && !headers.contains_key(header::EXPECT) {
+        gateway.spawn(discard(body));
+    }
+}
+
 /// Reads on and forgets, for a while: a client that is still sending would otherwise meet a closed
 /// connection and never read our answer.
-pub(crate) async fn discard(mut body: Incoming) {
+async fn discard(mut body: Incoming) {
     let drained = async { while let Some(Ok(_)) = body.frame().await {} };
     // Past that, the client has had its time.
     let _ = tokio::time::timeout(LINGER, drained).await;

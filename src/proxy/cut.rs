@@ -1,6 +1,6 @@
-//! The end of a drain, as exchanges learn of it.
+//! The steps of a drain, as connections and exchanges learn of them.
 //!
-//! Whoever waits for a [`CancellationToken`] takes its lock with each question, and all exchanges share one. So they look
+//! Whoever waits for a [`CancellationToken`] takes its lock with each question, and all of them share one. So they look
 //! at a flag, and are entered at the token once each, or not at all where their connection's task is woken anyway.
 
 use std::future::{Future, poll_fn};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Whether what is in flight has to end now. Clones are the same.
+/// Whether a step has come: at the last one, what is in flight has to end. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut {
     is: Arc<AtomicBool>,

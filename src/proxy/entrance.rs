@@ -56,6 +56,6 @@ pub(crate) async fn prove_caller(
     let (parts, body) = request.into_parts();
     let mut journal = Journal::open(gateway, Route::Control, &parts.headers);
     journal.because(denied.reason);
-    body::discard(body).await;
+    body::dismiss(gateway, &parts.headers, body);
     Err(refuse(&denied.refusal, &mut journal))
 }

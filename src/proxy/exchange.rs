@@ -5,6 +5,7 @@
 
 use super::admission::{self, Passage};
 use super::answer::{self, Delivery, Through};
+use super::arriving::Arriving;
 use super::body;
 use super::clearance::{self, Clearance, Cleared};
 use super::entrance::{check_unread, prove};
@@ -13,6 +14,7 @@ use super::gateway::{Gateway, Settings};
 use super::headers::{self, Standing};
 use super::identity::{Peer, Principal};
 use super::journal::Journal;
+use super::places::NoPlace;
 use super::pool::UpBody;
 use super::question::conversation_key;
 use super::refusal::Refusal;
@@ -72,12 +74,17 @@ pub(crate) async fn unguarded(
     let mut journal = Journal::open(&gateway, route, &parts.headers);
     let opened = prove(&settings, &mut journal, &parts.headers, &peer)
         .await
-        .and_then(|principal| check_unread(&principal, route))
-        .and_then(|()| take_place(&gateway, &mut journal));
+        .and_then(|principal| check_unread(&principal, route).map(|()| principal))
+        .and_then(|principal| take_place(&gateway, &mut journal, &principal));
+    let limits = &settings.policy.limits;
+    let opened = opened.and_then(|()| body::check_length(&body, limits));
     let begun = match opened {
-        Ok(()) => forward::pass(&gateway, &settings, parts, UpBody::Streamed(body)),
+        Ok(()) => {
+            let body = UpBody::Streamed(Arriving::new(body, limits));
+            forward::pass(&gateway, &settings, parts, body)
+        }
         Err(refusal) => {
-            body::discard(body).await;
+            body::dismiss(&gateway, &parts.headers, body);
             Err(refusal)
         }
     };
@@ -110,15 +117,15 @@ fn refuse_cut(journal: &mut Journal) -> Response<Body> {
 }
 
 /// Refuses a request without looking at its body.
-pub(crate) async fn refuse_unread(
-    gateway: Arc<Gateway>,
+pub(crate) fn refuse_unread(
+    gateway: &Arc<Gateway>,
     request: Request<Incoming>,
     refusal: Refusal,
-) -> Result<Response<Body>, Infallible> {
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let mut journal = Journal::open(&gateway, Route::Closed, &parts.headers);
-    body::discard(body).await;
-    Ok(refuse(&refusal, &mut journal))
+    let mut journal = Journal::open(gateway, Route::Closed, &parts.headers);
+    body::dismiss(gateway, &parts.headers, body);
+    refuse(&refusal, &mut journal)
 }
 
 /// An answer that goes down.
@@ -165,20 +172,25 @@ impl Going {
 }
 
 /// Takes a place among the exchanges in flight.
-fn take_place(gateway: &Gateway, journal: &mut Journal) -> Result<(), Box<Refusal>> {
+fn take_place(
+    gateway: &Gateway,
+    journal: &mut Journal,
+    principal: &Principal,
+) -> Result<(), Box<Refusal>> {
     if gateway.is_draining() {
         return Err(Box::new(Refusal::plain(Code::Draining, "This proxy is shutting down.")));
     }
-    match Arc::clone(&gateway.exchanges).try_acquire_owned() {
-        Ok(permit) => {
-            journal.holds(permit);
-            Ok(())
+    let message = match gateway.places.take(principal) {
+        Ok(place) => {
+            journal.holds(place);
+            return Ok(());
         }
-        Err(_) => Err(Box::new(Refusal::plain(
-            Code::Overloaded,
-            "Too many exchanges are in flight (limits.exchanges).",
-        ))),
-    }
+        Err(NoPlace::Full) => "Too many exchanges are in flight (limits.exchanges).",
+        Err(NoPlace::Share) => {
+            "This principal has too many exchanges in flight: what is left is for others (limits.exchanges)."
+        }
+    };
+    Err(Box::new(Refusal::plain(Code::Overloaded, message)))
 }
 
 async fn run(
@@ -192,17 +204,17 @@ async fn run(
     let principal = match prove(settings, journal, &parts.headers, peer).await {
         Ok(principal) => principal,
         Err(refusal) => {
-            body::discard(body).await;
+            body::dismiss(gateway, &parts.headers, body);
             return Err(refusal);
         }
     };
-    let checked = take_place(gateway, journal)
+    let checked = take_place(gateway, journal, &principal)
         .and_then(|()| body::check_media(&parts.headers))
         .and_then(|()| Standing::read(&parts.headers, &settings.policy));
     let standing = match checked {
         Ok(standing) => standing,
         Err(refusal) => {
-            body::discard(body).await;
+            body::dismiss(gateway, &parts.headers, body);
             return Err(refusal);
         }
     };
@@ -211,7 +223,7 @@ async fn run(
         .as_deref()
         .map(|name| conversation_key(gateway.store.digest_key(), &principal, name));
     journal.stands(&standing, key.clone());
-    let body = body::read(body, &settings.policy.limits).await?;
+    let body = body::read(gateway, &parts.headers, body, &settings.policy.limits).await?;
     journal.has_read();
     let clearance = clear(gateway, settings, &standing, &principal, journal.exchange(), &body);
     let mut cleared = match clearance.await {

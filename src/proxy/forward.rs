@@ -14,7 +14,7 @@ use super::upstream::Upcall;
 use crate::guard::fault::Code;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, Request};
+use http::{Method, Request, header};
 use std::sync::Arc;
 
 /// Sends a judged request up.
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub(super) fn forward(
     gateway: &Arc<Gateway>,
     settings: &Settings,
-    parts: Parts,
+    mut parts: Parts,
     cleared: &Cleared,
     passage: &Passage,
 ) -> Result<Upcall, Box<Refusal>> {
@@ -39,6 +39,8 @@ pub(super) fn forward(
         Splice::member(cleared.rid, cleared.splice_at, "rid", &format!("\"{rid}\""))
     }));
     let body = UpBody::Judged(Segments::new(&cleared.body, splices));
+    // It says at most that there is none: a coded body is not judged.
+    parts.headers.remove(header::CONTENT_ENCODING);
     send(gateway, settings, parts, body, rid)
 }
 

@@ -9,6 +9,7 @@ use super::arrears::Arrears;
 use super::cut::Cut;
 use super::flights::Flights;
 use super::identity::{self, Doorkeeper, KeySets};
+use super::places::Places;
 use super::pool::{self, HttpClient};
 use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
@@ -28,7 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 /// Tool lists whose compiled schemas are kept, and about how much memory for them.
@@ -172,7 +172,7 @@ pub struct Gateway {
     pub(crate) client: HttpClient,
     pub(crate) aborter: Arc<Aborter>,
     pub(crate) schemas: SchemaCache,
-    pub(crate) exchanges: Arc<Semaphore>,
+    pub(crate) places: Arc<Places>,
     /// One token per exchange; closed and awaited when draining.
     pub(crate) live: TaskTracker,
     /// Everything that is spawned.
@@ -209,8 +209,7 @@ impl Gateway {
             runtime.clone(),
             metrics.clone(),
         ));
-        let exchanges =
-            Arc::new(Semaphore::new(settings.policy.limits.exchanges.min(Semaphore::MAX_PERMITS)));
+        let places = Places::new(settings.policy.limits.exchanges);
         Ok(Arc::new(Gateway {
             settings: ArcSwap::from_pointee(settings),
             key_sets,
@@ -224,7 +223,7 @@ impl Gateway {
             client,
             aborter,
             schemas: SchemaCache::new(SCHEMA_LISTS, SCHEMA_BYTES),
-            exchanges,
+            places,
             live: TaskTracker::new(),
             tasks,
             cut: Cut::default(),

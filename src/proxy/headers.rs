@@ -43,7 +43,7 @@ fn is_hop_by_hop(name: &str) -> bool {
 
 /// What the HTTP client towards the upstream says itself, or what was answered here.
 fn is_set_anew(name: &str) -> bool {
-    matches!(name, "host" | "content-length" | "content-encoding" | "expect")
+    matches!(name, "host" | "content-length" | "expect")
 }
 
 /// What only we say to clients.

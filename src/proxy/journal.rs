@@ -8,6 +8,7 @@ use super::admission::Passage;
 use super::clearance::Cleared;
 use super::gateway::Gateway;
 use super::headers::{Stamp, Standing};
+use super::places::Place;
 use super::refusal::Refusal;
 use super::screen::Payload;
 use crate::guard::fault::{Code, Fault};
@@ -21,7 +22,6 @@ use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// What is known of one exchange so far. Dropping it ends the exchange.
@@ -64,7 +64,7 @@ pub(crate) struct Journal {
     spoken: bool,
     /// Whether the console was told that it began.
     shown: bool,
-    place: Option<(OwnedSemaphorePermit, InFlight)>,
+    place: Option<(Place, InFlight)>,
     /// Its span, where somebody wants it.
     span: Option<Box<ExchangeSpan>>,
     _live: Option<TaskTrackerToken>,
@@ -134,8 +134,8 @@ impl Journal {
     }
 
     /// It holds this place among the exchanges in flight until it ends.
-    pub(crate) fn holds(&mut self, permit: OwnedSemaphorePermit) {
-        self.place = Some((permit, self.gateway.metrics.in_flight()));
+    pub(super) fn holds(&mut self, place: Place) {
+        self.place = Some((place, self.gateway.metrics.in_flight()));
     }
 
     /// Where the client says it belongs, and where the store keeps that.

@@ -3,10 +3,10 @@
 //! One client serves everything that goes up: exchanges, aborts and probes. So all of them speak HTTPS
 //! where the upstream does, and none of them reads proxy settings from the environment.
 
+use super::arriving::{Arriving, Unfit};
 use super::splice::Segments;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -25,7 +25,7 @@ pub enum UpBody {
     /// The client's bytes, read whole and judged.
     Judged(Segments),
     /// A body that goes through unguarded, as it comes.
-    Streamed(Incoming),
+    Streamed(Arriving),
 }
 
 impl UpBody {
@@ -38,12 +38,12 @@ impl UpBody {
 
 impl Body for UpBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Unfit;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Unfit>>> {
         match self.get_mut() {
             UpBody::Judged(body) => Pin::new(body)
                 .poll_frame(cx)

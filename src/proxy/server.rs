@@ -4,13 +4,14 @@
 //! a connection that is still open gets 503 `draining`; when the last exchange has ended, after
 //! `limits.drain_timeout`, or on a second signal, what is left is told `draining` and the connections close.
 
+use super::cut::Cut;
 use super::entrance;
 use super::exchange;
 use super::flight;
 use super::flights::Flights;
 use super::gateway::{Gateway, StartError};
 use super::identity::Peer;
-use super::port::{PerConnection, Port, Serving};
+use super::port::{Ends, PerConnection, Port, Serving, Times};
 use super::reply;
 use super::router::Target;
 use super::traces;
@@ -26,16 +27,17 @@ use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// How long idle connections get to close by themselves once everything else is done.
+/// How long connections get to close by themselves once everything else is done.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Connections of the admin port.
 const ADMIN_CONNECTIONS: usize = 64;
@@ -61,9 +63,9 @@ pub struct Running {
     /// Where operators connect.
     pub admin_addr: SocketAddr,
     gateway: Arc<Gateway>,
-    stop_accepting: CancellationToken,
-    stop_admin: CancellationToken,
-    say_goodbye: CancellationToken,
+    stop_accepting: Cut,
+    stop_admin: Cut,
+    say_goodbye: Cut,
     cut: CancellationToken,
     connections: TaskTracker,
 }
@@ -109,9 +111,9 @@ impl Running {
         let running = Running {
             client_addr: address(&client, "--listen")?,
             admin_addr: address(&admin, "--admin-listen")?,
-            stop_accepting: CancellationToken::new(),
-            stop_admin: CancellationToken::new(),
-            say_goodbye: CancellationToken::new(),
+            stop_accepting: Cut::default(),
+            stop_admin: Cut::default(),
+            say_goodbye: Cut::default(),
             cut: CancellationToken::new(),
             connections: TaskTracker::new(),
             gateway: Arc::clone(&gateway),
@@ -121,16 +123,21 @@ impl Running {
         let front = Front {
             gateway: Arc::clone(&gateway),
             control: (surfaces.control)(&gateway),
-            used: Arc::new(AtomicBool::new(false)),
             peer: Arc::new(Peer::unknown()),
         };
-        let back = Back { router: (surfaces.admin)(&gateway), used: front.used.clone() };
-        let port = |connections: usize, stop: &CancellationToken| Port {
+        let back = Back { router: (surfaces.admin)(&gateway) };
+        let port = |connections: usize, stop: &Cut| Port {
             permits: Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS))),
-            patience: limits.header_read_timeout,
-            stop: stop.clone(),
-            say_goodbye: running.say_goodbye.clone(),
-            cut: running.cut.clone(),
+            times: Times {
+                patience: limits.header_read_timeout,
+                keep_alive: limits.keep_alive_timeout,
+                pause: limits.client_pause,
+            },
+            ends: Ends {
+                stop: stop.clone(),
+                say_goodbye: running.say_goodbye.clone(),
+                cut: running.cut.clone(),
+            },
             connections: running.connections.clone(),
         };
         gateway.spawn(port(limits.connections, &running.stop_accepting).serve(client, front));
@@ -155,19 +162,26 @@ impl Running {
 
     /// The same, but `hurried` ends the wait for exchanges in flight at once.
     pub async fn shutdown_unless(self, hurried: impl Future<Output = ()>) -> bool {
-        let timeout = self.gateway.settings().policy.limits.drain_timeout;
+        let mut hurried = pin!(hurried);
+        let end = Instant::now() + self.gateway.settings().policy.limits.drain_timeout;
         self.gateway.drain();
-        self.stop_accepting.cancel();
+        self.stop_accepting.now();
         let drained = tokio::select! {
-            waited = tokio::time::timeout(timeout, self.gateway.live.wait()) => waited.is_ok(),
-            () = hurried => false,
+            waited = tokio::time::timeout_at(end, self.gateway.live.wait()) => waited.is_ok(),
+            () = hurried.as_mut() => false,
         };
         // Whoever still waits is told.
         self.gateway.cut.now();
-        self.stop_admin.cancel();
-        self.say_goodbye.cancel();
+        self.stop_admin.now();
+        self.say_goodbye.now();
         self.connections.close();
-        let gone = tokio::time::timeout(GOODBYE, self.connections.wait()).await.is_ok();
+        // What is quiet closes at once; a slow client may take the rest of its answer until the drain's end.
+        let end =
+            if drained { end.max(Instant::now() + GOODBYE) } else { Instant::now() + GOODBYE };
+        let gone = tokio::select! {
+            waited = tokio::time::timeout_at(end, self.connections.wait()) => waited.is_ok(),
+            () = hurried.as_mut(), if drained => false,
+        };
         self.cut.cancel();
         if !gone {
             self.connections.wait().await;
@@ -216,13 +230,12 @@ async fn sweep(gateway: Arc<Gateway>, cut: CancellationToken) {
 struct Front {
     gateway: Arc<Gateway>,
     control: Router,
-    used: Arc<AtomicBool>,
     peer: Arc<Peer>,
 }
 
 impl PerConnection for Front {
-    fn for_connection(&self, used: Arc<AtomicBool>, peer: Arc<Peer>) -> Self {
-        Front { gateway: Arc::clone(&self.gateway), control: self.control.clone(), used, peer }
+    fn for_connection(&self, peer: Arc<Peer>) -> Self {
+        Front { gateway: Arc::clone(&self.gateway), control: self.control.clone(), peer }
     }
 
     fn tls(&self) -> Option<Arc<ServerConfig>> {
@@ -241,7 +254,6 @@ impl Service<Request<Incoming>> for Front {
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
-        self.used.store(true, Ordering::Relaxed);
         let gateway = Arc::clone(&self.gateway);
         let settings = gateway.settings.load();
         let pass = &settings.policy.routes_pass;
@@ -264,7 +276,8 @@ impl Service<Request<Incoming>> for Front {
                 })
             }
             Target::Closed(message) => {
-                Box::pin(exchange::refuse_unread(gateway, request, Target::closed(message)))
+                let refused = exchange::refuse_unread(&gateway, request, Target::closed(message));
+                Box::pin(std::future::ready(Ok(refused)))
             }
         }
     }
@@ -273,12 +286,11 @@ impl Service<Request<Incoming>> for Front {
 /// The admin port.
 struct Back {
     router: Router,
-    used: Arc<AtomicBool>,
 }
 
 impl PerConnection for Back {
-    fn for_connection(&self, used: Arc<AtomicBool>, _: Arc<Peer>) -> Self {
-        Back { router: self.router.clone(), used }
+    fn for_connection(&self, _: Arc<Peer>) -> Self {
+        Back { router: self.router.clone() }
     }
 }
 
@@ -288,7 +300,6 @@ impl Service<Request<Incoming>> for Back {
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
-        self.used.store(true, Ordering::Relaxed);
         Box::pin(self.router.clone().oneshot(request.map(Body::new)))
     }
 }

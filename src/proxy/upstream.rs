@@ -5,6 +5,7 @@
 //! itself tries again only when a pooled connection had broken before it took any of the request.
 
 use super::abort::{Aborter, Rid};
+use super::arriving::Unfit;
 use super::pool::{HttpClient, UpBody};
 use crate::guard::fault::Code;
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub(super) enum Broken {
     Invalid,
     /// An interim status or a redirect, which would lead a client around the guard.
     NotFinal,
+    /// Not the upstream: what the client sent, and what went up as it came.
+    Request(Unfit),
 }
 
 impl Broken {
@@ -40,6 +43,7 @@ impl Broken {
             Broken::Unreachable => Code::UpstreamUnreachable,
             Broken::Timeout => Code::UpstreamTimeout,
             Broken::Invalid | Broken::NotFinal => Code::UpstreamInvalid,
+            Broken::Request(unfit) => unfit.code(),
         }
     }
 
@@ -50,6 +54,7 @@ impl Broken {
             Broken::Unreachable => "The upstream cannot be reached.",
             Broken::Timeout => "The upstream sent nothing for too long.",
             Broken::Invalid => "The upstream's answer broke off or is not an answer.",
+            Broken::Request(unfit) => unfit.message(),
             Broken::NotFinal => {
                 "The upstream answered with a redirect or an interim status; upstream.url must be where it answers itself."
             }
@@ -142,6 +147,9 @@ impl Upcall {
             }
             Poll::Ready(Err(error)) => {
                 self.state = State::Done;
+                if let Some(unfit) = Unfit::behind(&error) {
+                    return Poll::Ready(Err(Broken::Request(unfit)));
+                }
                 // One line for an exchange at most, and it holds nothing of what was sent.
                 let cause = cause(&error);
                 Poll::Ready(Err(if error.is_connect() {

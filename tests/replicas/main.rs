@@ -10,6 +10,7 @@ mod model;
 mod notices;
 mod one_key;
 mod process;
+mod rolling;
 
 #[expect(dead_code, reason = "what other tests need")]
 #[path = "../redis/server.rs"]

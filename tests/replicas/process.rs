@@ -77,7 +77,7 @@ impl Process {
         self.answers().await;
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 

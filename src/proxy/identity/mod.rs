@@ -39,6 +39,9 @@ struct Proven {
     tools: Option<Names>,
 }
 
+/// No name's encoding begins so either.
+const ANONYMOUS: &[u8] = b"anonymous";
+
 /// What marks the encoding of a name with its tenant. No name of its own begins so: see [`Principal::named`].
 const NAMED: u8 = 1;
 
@@ -46,7 +49,7 @@ impl Principal {
     /// The one principal there is when no credentials are asked for.
     #[must_use]
     pub(crate) fn anonymous() -> Self {
-        let bytes = Box::from(&b"anonymous"[..]);
+        let bytes = Box::from(ANONYMOUS);
         Principal(Arc::new(Proven { bytes, models: None, tools: None }))
     }
 
@@ -66,6 +69,12 @@ impl Principal {
     #[must_use]
     pub(crate) fn restricted(self, models: Option<Names>, tools: Option<Names>) -> Self {
         Principal(Arc::new(Proven { bytes: self.0.bytes.clone(), models, tools }))
+    }
+
+    /// Whether it is the one principal there is.
+    #[must_use]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.as_bytes() == ANONYMOUS
     }
 
     /// What its digest is made of.
