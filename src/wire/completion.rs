@@ -2,7 +2,12 @@
 
 use super::call::{self, ToolCall};
 use super::json::{BodyFault, Field, Kind, utf8};
+use super::keys::Judged;
 use super::scan::Scanner;
+
+const COMPLETION: Judged = Judged::new(&["id", "choices", "error", "object"]);
+const CHOICE: Judged = Judged::new(&["index", "finish_reason", "message", "delta"]);
+pub(super) const MESSAGE: Judged = Judged::new(&["tool_calls", "function_call"]);
 
 /// A whole completion: only what is judged.
 #[derive(Debug, Default)]
@@ -49,7 +54,7 @@ impl<'a> Completion<'a> {
                 "error" => completion.error |= !matches!(value.field()?, Field::Null),
                 "object" => completion.error |= value.field()?.is("error"),
                 "choices" => completion.choices = choices(value)?,
-                _ => drop(value.skip()?),
+                _ => value.beside(&COMPLETION, key)?,
             }
             Ok(())
         })?;
@@ -75,7 +80,8 @@ fn choice<'a>(value: &mut Scanner<'a>, position: u64) -> Result<Choice<'a>, Body
             "finish_reason" => choice.finish_reason = call::finish_reason(value)?,
             "message" => message(value, &mut choice)?,
             "delta" if value.kind()? == Kind::Object => message(value, &mut choice)?,
-            _ => drop(value.skip()?),
+            "delta" => drop(value.skip()?),
+            _ => value.beside(&CHOICE, key)?,
         }
         Ok(())
     })?;
@@ -93,7 +99,7 @@ fn message<'a>(value: &mut Scanner<'a>, choice: &mut Choice<'a>) -> Result<(), B
         match key {
             "tool_calls" => calls = call::list(value)?,
             "function_call" => legacy = call::legacy(value)?,
-            _ => drop(value.skip()?),
+            _ => value.beside(&MESSAGE, key)?,
         }
         Ok(())
     })?;

@@ -6,10 +6,27 @@
 use super::call;
 pub use super::call::ToolCall;
 use super::json::{BodyFault, Field, Kind, Member, Text, Value, utf8};
+use super::keys::Judged;
 pub use super::role::Role;
 use super::scan::Scanner;
 pub use super::scan::Span;
 use std::ops::Range;
+
+const REQUEST: Judged = Judged::new(&[
+    "messages",
+    "tools",
+    "functions",
+    "tool_choice",
+    "parallel_tool_calls",
+    "n",
+    "stream",
+    "model",
+    "rid",
+    "session_id",
+]);
+const MESSAGE: Judged =
+    Judged::new(&["role", "content", "tool_calls", "tool_call_id", "function_call", "tools"]);
+const FUNCTION: Judged = Judged::new(&["name", "parameters"]);
 
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
@@ -173,10 +190,10 @@ impl<'a> ChatRequest<'a> {
             "parallel_tool_calls" => self.parallel_tool_calls = loose_bool(value)?,
             "n" => self.n = loose_count(value)?.unwrap_or(1),
             "stream" => self.stream = loose_bool(value)?.unwrap_or(false),
-            "model" => self.model = value.field()?,
+            "model" => self.model = value.name()?,
             "rid" => self.rid = slot(value)?,
             "session_id" => self.session_id = slot(value)?,
-            _ => drop(value.skip()?),
+            _ => value.beside(&REQUEST, key)?,
         }
         Ok(())
     }
@@ -235,13 +252,22 @@ fn message<'a>(
                 message.content = Some(Span { at, raw: value.since(at) });
             }
             "tool_calls" => message.tool_calls = call::list(value)?,
-            "tool_call_id" => text = take(value, |field| message.tool_call_id = field)?,
-            "name" => text = take(value, |field| message.name = field)?,
+            "tool_call_id" => {
+                message.tool_call_id = value.name()?;
+                text = message.tool_call_id.text();
+            }
+            "name" => {
+                message.name = value.name()?;
+                text = message.name.text();
+            }
             "tools" => message.tools_at = Some(value.skip()?.at),
             "function_call" => {
                 message.function_call = matches!(value.field()?, Field::Other(Kind::Object));
             }
-            _ => text = take(value, |_| {})?,
+            _ => {
+                value.apart(&MESSAGE, name)?;
+                text = take(value, |_| {})?;
+            }
         }
         let value = text.map_or_else(|| Value::Raw(value.since(at)), Value::Text);
         members.push(Member { key, value });
@@ -312,10 +338,10 @@ fn function<'a>(value: &mut Scanner<'a>) -> Result<Tool<'a>, BodyFault> {
     let mut tool = Tool::default();
     value.object(|value, key| {
         match (key, value.kind()?) {
-            ("name", _) => tool.name = value.field()?,
+            ("name", _) => tool.name = value.name()?,
             ("parameters", Kind::Null) => drop(value.skip()?),
             ("parameters", _) => tool.parameters = Some(value.skip()?.raw),
-            _ => drop(value.skip()?),
+            _ => value.beside(&FUNCTION, key)?,
         }
         Ok(())
     })?;
@@ -347,7 +373,7 @@ fn tool_choice<'a>(value: &mut Scanner<'a>) -> Result<ToolChoice<'a>, BodyFault>
     })
 }
 
-/// A boolean as SGLang's models read it: pydantic, in its lax mode, takes some words and numbers too.
+/// A boolean as SGLang's models read it: pydantic, in its lax mode, takes some words too, and numbers by their value.
 fn loose_bool(value: &mut Scanner<'_>) -> Result<Option<bool>, BodyFault> {
     Ok(match value.kind()? {
         Kind::String => match value.text()?.decode().to_ascii_lowercase().as_str() {
@@ -355,26 +381,60 @@ fn loose_bool(value: &mut Scanner<'_>) -> Result<Option<bool>, BodyFault> {
             "false" | "f" | "no" | "n" | "off" | "0" => Some(false),
             _ => None,
         },
+        Kind::Number => match value.number()?.parse() {
+            Ok(1.0) => Some(true),
+            Ok(0.0) => Some(false),
+            Ok(_) | Err(_) => None,
+        },
         _ => match value.skip()?.raw {
-            "true" | "1" | "1.0" => Some(true),
-            "false" | "0" | "0.0" => Some(false),
+            "true" => Some(true),
+            "false" => Some(false),
             _ => None,
         },
     })
 }
 
-/// A count, in the same lax mode: `2`, `2.0` and `"2"` are one number.
+/// A count, in the same lax mode: `2`, `2.0`, `2e0` and `"2"` are one number, and `true` is 1.
 fn loose_count(value: &mut Scanner<'_>) -> Result<Option<u64>, BodyFault> {
-    let text = match value.kind()? {
-        Kind::String => value.text()?.decode(),
-        _ => value.skip()?.raw.into(),
-    };
-    let text = text.trim();
-    let whole = match text.split_once('.') {
-        Some((whole, rest)) if rest.bytes().all(|byte| byte == b'0') => whole,
+    Ok(match value.kind()? {
+        Kind::String => count_in_words(value.text()?.decode().trim()),
+        Kind::Number => {
+            let number = value.number()?;
+            number.parse().ok().or_else(|| whole(number.parse().ok()?))
+        }
+        _ => match value.skip()?.raw {
+            "true" => Some(1),
+            "false" => Some(0),
+            _ => None,
+        },
+    })
+}
+
+/// A count written as Python writes one: with a sign, with single underscores between digits, with zeros behind a point.
+fn count_in_words(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let digits = match text.split_once('.') {
+        Some((digits, rest)) if rest.bytes().all(|byte| byte == b'0') => digits,
         _ => text,
     };
-    Ok(whole.parse().ok())
+    if digits.starts_with('_') || digits.ends_with('_') || digits.contains("__") {
+        return None;
+    }
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    if plain { digits.replace('_', "").parse().ok() } else { None }
+}
+
+/// A number without a fraction that a double holds exactly.
+fn whole(number: f64) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let counts = number.fract() == 0.0 && (0.0..=EXACT).contains(&number);
+    // In this range nothing is cut.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole, not below 0, exact"
+    )]
+    counts.then_some(number as u64)
 }
 
 #[cfg(test)]
@@ -436,7 +496,61 @@ mod tests {
         let request = parse(body).unwrap();
         assert_eq!((request.n, request.stream), (3, true));
         assert_eq!(request.parallel_tool_calls, Some(false));
-        assert_eq!(parse(r#"{"messages":[],"n":2.0}"#).unwrap().n, 2);
+    }
+
+    /// Right values: what pydantic 2 makes of them, in a model with an `int` and a `bool`.
+    #[test]
+    fn counts_and_switches_are_read_by_value() {
+        let count = |text: &str| parse(&format!(r#"{{"messages":[],"n":{text}}}"#)).unwrap().n;
+        for text in [
+            "2",
+            "2.0",
+            "2e0",
+            "20e-1",
+            "\"2\"",
+            "\" 2\\n\"",
+            "\"+2\"",
+            "\"02\"",
+            "\"2.00\"",
+            "\"0_2\"",
+        ] {
+            assert_eq!(count(text), 2, "{text}");
+        }
+        for text in [
+            "true",
+            "null",
+            "[]",
+            "2.5",
+            "1e30",
+            "-2",
+            "\"-2\"",
+            "\"2e0\"",
+            "\"_2\"",
+            "\"2__0\"",
+            "\"\u{662}\"",
+        ] {
+            assert_eq!(count(text), 1, "{text}");
+        }
+        assert_eq!((count("0"), count("-0.0"), count("\"1_0\""), count("1e2")), (0, 0, 10, 100));
+        let parallel = |text: &str| {
+            parse(&format!(r#"{{"messages":[],"parallel_tool_calls":{text}}}"#))
+                .unwrap()
+                .parallel_tool_calls
+        };
+        for (text, wanted) in [
+            ("0e0", Some(false)),
+            ("-0", Some(false)),
+            ("-0.0", Some(false)),
+            ("1e0", Some(true)),
+            ("10e-1", Some(true)),
+            ("\"oFF\"", Some(false)),
+            ("\"T\"", Some(true)),
+            ("2", None),
+            ("\" true\"", None),
+            ("\"0.0\"", None),
+        ] {
+            assert_eq!(parallel(text), wanted, "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod string;
 mod walk;
 
 use super::json::{BodyFault, Escapes, Field, Flaw, Kind, Text};
-use super::keys::Keys;
+use super::keys::{Judged, Keys};
 pub use walk::Observer;
 
 /// A raw JSON value and where it stands in the body.
@@ -120,10 +120,48 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Reads a member by which things are told apart: as [`Scanner::field`], but a string must be one that
+    /// all parsers read alike.
+    ///
+    /// # Errors
+    /// When no whole value stands here, or a string holds half of a surrogate pair.
+    #[inline]
+    pub fn name(&mut self) -> Result<Field<'a>, BodyFault> {
+        let at = self.mark();
+        let field = self.field()?;
+        match field {
+            Field::Text(text) if text.has_lone_surrogate() => Err(half_a_pair(at)),
+            _ => Ok(field),
+        }
+    }
+
+    /// Skips the value of a key that is none of the `judged`.
+    ///
+    /// # Errors
+    /// When no whole value stands here, or [as told](Scanner::apart).
+    #[inline]
+    pub(super) fn beside(&mut self, judged: &Judged, key: &str) -> Result<(), BodyFault> {
+        self.apart(judged, key)?;
+        self.skip().map(drop)
+    }
+
+    /// Makes sure that a key is none of the `judged`, for parsers that do not look at the case of keys either.
+    ///
+    /// # Errors
+    /// When such a parser would take it for one.
+    #[inline]
+    pub(super) fn apart(&self, judged: &Judged, key: &str) -> Result<(), BodyFault> {
+        if judged.takes(key) {
+            let reason = "a key that some parsers read as another one";
+            return Err(BodyFault::shape(self.at, reason));
+        }
+        Ok(())
+    }
+
     /// Reads the members of an object. `visit` gets each decoded key and must read its value.
     ///
     /// # Errors
-    /// When no whole object stands here, a key stands twice in it, or `visit` fails.
+    /// When no whole object stands here, a key stands twice in it or holds half of a surrogate pair, or `visit` fails.
     #[inline]
     pub fn object<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
     where
@@ -144,6 +182,9 @@ impl<'a> Scanner<'a> {
         let mut keys = Keys::default();
         self.members(|value, key, at| {
             let name = key.decode();
+            if key.has_lone_surrogate() {
+                return Err(half_a_pair(at).under(&name));
+            }
             if !keys.insert(key) {
                 return Err(repeated_key(at).under(&name));
             }
@@ -360,6 +401,12 @@ impl<'a> Scanner<'a> {
 #[cold]
 pub fn repeated_key(at: usize) -> BodyFault {
     BodyFault::new(Flaw::RepeatedKey, at, "a key stands twice in one object")
+}
+
+/// The fault of a string that names something, and holds half of a surrogate pair.
+#[cold]
+pub fn half_a_pair(at: usize) -> BodyFault {
+    BodyFault::shape(at, "half of a surrogate pair, which parsers read differently")
 }
 
 fn hex4(rest: &[u8]) -> bool {
