@@ -40,7 +40,7 @@ pub(super) fn each<'a>(
 ) -> Result<(), BodyFault> {
     match value.kind()? {
         Kind::Null => value.skip().map(drop),
-        Kind::Array => value.array(|value, position| match value.kind()? {
+        Kind::Array => value.kept_array(|value, position| match value.kind()? {
             Kind::Object => visit(value, position),
             _ => Err(BodyFault::shape(value.offset(), "an object was expected")),
         }),

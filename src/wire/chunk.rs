@@ -71,7 +71,7 @@ impl<'a> Chunk<'a> {
     /// When it is not exactly one JSON object of that shape, is nested deeper than `max_depth`, or
     /// repeats a key in an object that is judged.
     pub fn parse(payload: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let mut scanner = Scanner::new(utf8(payload)?, max_depth);
+        let mut scanner = Scanner::of_answer(utf8(payload)?, max_depth);
         let mut chunk = Chunk::default();
         scanner.object(|value, key| {
             match key {

@@ -44,7 +44,7 @@ impl<'a> Completion<'a> {
     /// When it is not a JSON object of that shape, is nested deeper than `max_depth`, or repeats a key
     /// in an object that is judged.
     pub fn parse(body: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let mut scanner = Scanner::new(utf8(body)?, max_depth);
+        let mut scanner = Scanner::of_answer(utf8(body)?, max_depth);
         let mut completion = Completion::default();
         scanner.object(|value, key| {
             match key {
@@ -211,5 +211,18 @@ mod tests {
         for (body, path) in table {
             assert_eq!(parse(body).unwrap_err().path, path, "{body}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_of_an_answer_is_bounded() {
+        use crate::wire::scan::MOST_ENTRIES_OF_ANSWER;
+        let list = |count: usize| vec!["{}"; count].join(",");
+        let choices = |count: usize| format!(r#"{{"choices":[{}]}}"#, list(count));
+        assert!(parse(&choices(MOST_ENTRIES_OF_ANSWER)).is_ok());
+        assert!(parse(&choices(MOST_ENTRIES_OF_ANSWER + 1)).is_err());
+        let calls =
+            format!(r#"{{"message":{{"tool_calls":[{}]}}}}"#, list(MOST_ENTRIES_OF_ANSWER / 2));
+        assert!(parse(&format!(r#"{{"choices":[{calls}]}}"#)).is_ok());
+        assert!(parse(&format!(r#"{{"choices":[{calls},{calls}]}}"#)).is_err());
     }
 }

@@ -28,6 +28,9 @@ const MESSAGE: Judged =
     Judged::new(&["role", "content", "tool_calls", "tool_call_id", "function_call", "tools"]);
 const FUNCTION: Judged = Judged::new(&["name", "parameters"]);
 
+/// Most members of all messages together: each is kept, which takes ten times its shortest form.
+const MOST_MEMBERS: usize = 1 << 19;
+
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
 pub struct ChatRequest<'a> {
@@ -177,7 +180,7 @@ impl<'a> ChatRequest<'a> {
         match key {
             "messages" => {
                 self.messages = messages(value, &mut self.members)?;
-                self.tools_in_messages()?;
+                self.tools_in_messages(value.kept())?;
             }
             "tools" => {
                 let (raw, tools) = list_of(value, tool)?;
@@ -200,12 +203,14 @@ impl<'a> ChatRequest<'a> {
 
     /// Some models are told of tools in an instructing message; SGLang offers those like the others.
     /// A message's role may stand behind its `tools`, so they are read when the message is known.
-    fn tools_in_messages(&mut self) -> Result<(), BodyFault> {
+    fn tools_in_messages(&mut self, mut kept: usize) -> Result<(), BodyFault> {
         for (index, message) in self.messages.iter().enumerate() {
             let Some(at) = message.tools_at.filter(|_| message.role.instructs()) else { continue };
-            let tools = list_of(&mut Scanner::from(self.body, at), tool)
+            let mut scanner = Scanner::from(self.body, at).beyond(kept);
+            let tools = list_of(&mut scanner, tool)
                 .map_err(|fault| fault.under("tools").at_index(index))?
                 .1;
+            kept = scanner.kept();
             self.tools.extend(tools.into_iter().flatten());
         }
         Ok(())
@@ -225,7 +230,7 @@ fn messages<'a>(
         return Err(BodyFault::shape(value.offset(), "a list of messages is required"));
     }
     let mut messages = Vec::new();
-    value.array(|value, _| {
+    value.kept_array(|value, _| {
         messages.push(message(value, members)?);
         Ok(())
     })?;
@@ -269,6 +274,9 @@ fn message<'a>(
                 text = take(value, |_| {})?;
             }
         }
+        if members.len() == MOST_MEMBERS {
+            return Err(BodyFault::shape(at, "more members than all messages may have"));
+        }
         let value = text.map_or_else(|| Value::Raw(value.since(at)), Value::Text);
         members.push(Member { key, value });
         Ok(())
@@ -300,7 +308,7 @@ fn list_of<'a, T>(
     }
     let from = value.mark();
     let mut empty = true;
-    value.array(|value, _| {
+    value.kept_array(|value, _| {
         empty = false;
         if value.kind()? == Kind::Object {
             entries.push(read(value)?);
@@ -716,6 +724,36 @@ mod tests {
         };
         assert!(parse(&body(15)).is_ok());
         assert_eq!(parse(&body(16)).unwrap_err().flaw, super::super::json::Flaw::TooDeep);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_body_is_bounded_however_short_its_entries_are() {
+        use crate::wire::scan::MOST_ENTRIES;
+        let list = |count: usize| vec!["{}"; count].join(",");
+        let body = |rest: &str, count: usize| {
+            format!(r#"{{"messages":[{}],"tools":[]{rest}}}"#, list(count))
+        };
+        assert_eq!(parse(&body("", MOST_ENTRIES)).unwrap().messages.len(), MOST_ENTRIES);
+        let fault = parse(&body("", MOST_ENTRIES + 1)).unwrap_err();
+        assert_eq!(
+            (fault.flaw, &*fault.path),
+            (super::super::json::Flaw::Shape, "messages[131072]")
+        );
+        // All lists together; what is not kept does not count.
+        let functions = format!(r#","functions":[{}]"#, list(2));
+        assert_eq!(parse(&body(&functions, MOST_ENTRIES - 1)).unwrap_err().path, "functions[1]");
+        let others = format!(r#","stop":[{}]"#, list(2));
+        assert!(parse(&body(&others, MOST_ENTRIES)).is_ok());
+        let members = |count: usize| (0..count).map(|at| format!("\"{at}\":0")).collect::<Vec<_>>();
+        let message = |count: usize| format!(r#"{{"messages":[{{{}}}]}}"#, members(count).join(","));
+        assert!(parse(&message(MOST_MEMBERS)).is_ok());
+        assert_eq!(parse(&message(MOST_MEMBERS + 1)).unwrap_err().path, "messages[0].524288");
+        let half = list(MOST_ENTRIES / 2);
+        for within in ["\"role\":\"system\",\"tools\"", "\"tool_calls\""] {
+            let message = format!(r#"{{{within}:[{half}]}}"#);
+            let body = format!(r#"{{"messages":[{message},{message}]}}"#);
+            assert!(parse(&body).is_err(), "{within}");
+        }
     }
 
     #[test]

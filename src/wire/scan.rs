@@ -23,6 +23,12 @@ pub struct Span<'a> {
     pub raw: &'a str,
 }
 
+/// Most entries, in one request, of the lists that are kept: messages, tools, calls. Three bytes make an entry, and
+/// keeping it takes a hundred times as many.
+pub const MOST_ENTRIES: usize = 1 << 17;
+/// Most choices and calls of one answer, or of one event of a stream.
+pub const MOST_ENTRIES_OF_ANSWER: usize = 1 << 13;
+
 /// A cursor over JSON text.
 #[derive(Debug)]
 pub struct Scanner<'a> {
@@ -30,18 +36,36 @@ pub struct Scanner<'a> {
     at: usize,
     depth: usize,
     max_depth: usize,
+    /// How many entries were kept so far, and how many may be.
+    kept: usize,
+    most: usize,
 }
 
 impl<'a> Scanner<'a> {
     /// A scanner at the beginning of `text`. An object or list inside `max_depth` others is refused.
     #[must_use]
     pub fn new(text: &'a str, max_depth: usize) -> Self {
-        Scanner { text, at: 0, depth: 0, max_depth }
+        Scanner { text, at: 0, depth: 0, max_depth, kept: 0, most: MOST_ENTRIES }
+    }
+
+    /// A scanner at the beginning of an answer.
+    pub(super) fn of_answer(text: &'a str, max_depth: usize) -> Self {
+        Scanner { most: MOST_ENTRIES_OF_ANSWER, ..Scanner::new(text, max_depth) }
     }
 
     /// A scanner that begins at an offset of a text which is known to be valid.
     pub(super) fn from(text: &'a str, at: usize) -> Self {
-        Scanner { text, at, depth: 0, max_depth: usize::MAX }
+        Scanner { text, at, depth: 0, max_depth: usize::MAX, kept: 0, most: MOST_ENTRIES }
+    }
+
+    /// The same, in a body of which so many entries are kept already.
+    pub(super) fn beyond(self, kept: usize) -> Self {
+        Scanner { kept, ..self }
+    }
+
+    /// How many entries of lists were kept.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Offset of the next byte.
@@ -238,6 +262,24 @@ impl<'a> Scanner<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads the entries of a list, each of which is kept, as [`Scanner::array`] does.
+    ///
+    /// # Errors
+    /// As there, and when more are kept than may be.
+    #[inline]
+    pub fn kept_array<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
+    where
+        V: FnMut(&mut Self, usize) -> Result<(), BodyFault>,
+    {
+        self.array(|value, index| {
+            value.kept += 1;
+            if value.kept > value.most {
+                return Err(BodyFault::shape(value.at, "more entries than a body may hold"));
+            }
+            visit(value, index)
+        })
     }
 
     /// Takes a list's opening bracket; where the list ends if nothing is in it.
