@@ -7,11 +7,13 @@
 //! An object that is judged is read by [`Scanner::object`], which refuses a key that stands twice: of
 //! two such members one parser takes the first and another the last.
 
+mod judged;
 mod string;
 mod walk;
 
 use super::json::{BodyFault, Escapes, Field, Flaw, Kind, Text};
-use super::keys::{Judged, Keys};
+use super::keys::Keys;
+pub use judged::{MOST_ENTRIES, MOST_ENTRIES_OF_ANSWER, half_a_pair};
 pub use walk::Observer;
 
 /// A raw JSON value and where it stands in the body.
@@ -22,12 +24,6 @@ pub struct Span<'a> {
     /// The value's bytes.
     pub raw: &'a str,
 }
-
-/// Most entries, in one request, of the lists that are kept: messages, tools, calls. Three bytes make an entry, and
-/// keeping it takes a hundred times as many.
-pub const MOST_ENTRIES: usize = 1 << 17;
-/// Most choices and calls of one answer, or of one event of a stream.
-pub const MOST_ENTRIES_OF_ANSWER: usize = 1 << 13;
 
 /// A cursor over JSON text.
 #[derive(Debug)]
@@ -48,24 +44,9 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0, depth: 0, max_depth, kept: 0, most: MOST_ENTRIES }
     }
 
-    /// A scanner at the beginning of an answer.
-    pub(super) fn of_answer(text: &'a str, max_depth: usize) -> Self {
-        Scanner { most: MOST_ENTRIES_OF_ANSWER, ..Scanner::new(text, max_depth) }
-    }
-
     /// A scanner that begins at an offset of a text which is known to be valid.
     pub(super) fn from(text: &'a str, at: usize) -> Self {
         Scanner { text, at, depth: 0, max_depth: usize::MAX, kept: 0, most: MOST_ENTRIES }
-    }
-
-    /// The same, in a body of which so many entries are kept already.
-    pub(super) fn beyond(self, kept: usize) -> Self {
-        Scanner { kept, ..self }
-    }
-
-    /// How many entries of lists were kept.
-    pub(super) fn kept(&self) -> usize {
-        self.kept
     }
 
     /// Offset of the next byte.
@@ -142,44 +123,6 @@ impl<'a> Scanner<'a> {
             Kind::Null => self.literal("null").map(|()| Field::Null),
             other => self.skip().map(|_| Field::Other(other)),
         }
-    }
-
-    /// Reads a member by which things are told apart: as [`Scanner::field`], but a string must be one that
-    /// all parsers read alike.
-    ///
-    /// # Errors
-    /// When no whole value stands here, or a string holds half of a surrogate pair.
-    #[inline]
-    pub fn name(&mut self) -> Result<Field<'a>, BodyFault> {
-        let at = self.mark();
-        let field = self.field()?;
-        match field {
-            Field::Text(text) if text.has_lone_surrogate() => Err(half_a_pair(at)),
-            _ => Ok(field),
-        }
-    }
-
-    /// Skips the value of a key that is none of the `judged`.
-    ///
-    /// # Errors
-    /// When no whole value stands here, or [as told](Scanner::apart).
-    #[inline]
-    pub(super) fn beside(&mut self, judged: &Judged, key: &str) -> Result<(), BodyFault> {
-        self.apart(judged, key)?;
-        self.skip().map(drop)
-    }
-
-    /// Makes sure that a key is none of the `judged`, for parsers that do not look at the case of keys either.
-    ///
-    /// # Errors
-    /// When such a parser would take it for one.
-    #[inline]
-    pub(super) fn apart(&self, judged: &Judged, key: &str) -> Result<(), BodyFault> {
-        if judged.takes(key) {
-            let reason = "a key that some parsers read as another one";
-            return Err(BodyFault::shape(self.at, reason));
-        }
-        Ok(())
     }
 
     /// Reads the members of an object. `visit` gets each decoded key and must read its value.
@@ -262,24 +205,6 @@ impl<'a> Scanner<'a> {
                 return Ok(());
             }
         }
-    }
-
-    /// Reads the entries of a list, each of which is kept, as [`Scanner::array`] does.
-    ///
-    /// # Errors
-    /// As there, and when more are kept than may be.
-    #[inline]
-    pub fn kept_array<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
-    where
-        V: FnMut(&mut Self, usize) -> Result<(), BodyFault>,
-    {
-        self.array(|value, index| {
-            value.kept += 1;
-            if value.kept > value.most {
-                return Err(BodyFault::shape(value.at, "more entries than a body may hold"));
-            }
-            visit(value, index)
-        })
     }
 
     /// Takes a list's opening bracket; where the list ends if nothing is in it.
@@ -443,12 +368,6 @@ impl<'a> Scanner<'a> {
 #[cold]
 pub fn repeated_key(at: usize) -> BodyFault {
     BodyFault::new(Flaw::RepeatedKey, at, "a key stands twice in one object")
-}
-
-/// The fault of a string that names something, and holds half of a surrogate pair.
-#[cold]
-pub fn half_a_pair(at: usize) -> BodyFault {
-    BodyFault::shape(at, "half of a surrogate pair, which parsers read differently")
 }
 
 fn hex4(rest: &[u8]) -> bool {
