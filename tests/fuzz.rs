@@ -46,15 +46,15 @@ macro_rules! smoke {
 }
 
 smoke! {
-    alike 20_000;
-    arguments 20_000;
-    completion 20_000;
-    policy 5_000;
-    request 20_000;
-    sse 20_000;
-    store 20_000;
-    stream 20_000;
-    work 300;
+    alike 8_000;
+    arguments 8_000;
+    completion 8_000;
+    policy 2_000;
+    request 8_000;
+    sse 8_000;
+    store 8_000;
+    stream 8_000;
+    work 100;
 }
 
 fn root() -> PathBuf {

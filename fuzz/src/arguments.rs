@@ -40,12 +40,12 @@ pub fn run(data: &[u8]) {
 pub fn read(text: &str) {
     let _ = arguments_object(text, DEPTH);
     let mut fed = 0;
-    canonical::feed_valid(text, None, &mut |bytes| fed += bytes.len());
+    canonical::feed_valid(text, &mut |bytes| fed += bytes.len());
 }
 
 fn form(text: &str) -> Option<Vec<u8>> {
     let mut form = Vec::new();
-    canonical::feed_valid(text, None, &mut |bytes| form.extend_from_slice(bytes)).then_some(form)
+    canonical::feed_valid(text, &mut |bytes| form.extend_from_slice(bytes)).then_some(form)
 }
 
 fn value(text: &str) -> Option<Value> {

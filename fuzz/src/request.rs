@@ -7,6 +7,7 @@ use tigertally::guard::offer::{Offer, ToolRules};
 use tigertally::guard::pairing::{self, Pairing};
 use tigertally::guard::schema::SchemaCache;
 use tigertally::ledger::digest::DigestKey;
+use tigertally::wire::canonical;
 use tigertally::wire::json::Field;
 use tigertally::wire::request::{ChatRequest, Message, Role};
 
@@ -18,6 +19,12 @@ pub fn run(data: &[u8]) {
     bounds::hold(data.len(), || read(data));
     let Ok(request) = ChatRequest::parse(data, DEPTH) else { return };
     check_pairing(&request, &pairing::judge(&request));
+    for message in &request.messages {
+        let (mut members, mut raw) = (Vec::<u8>::new(), Vec::<u8>::new());
+        canonical::feed_object(request.members_of(message), &mut |bytes| members.extend(bytes));
+        assert!(canonical::feed_valid(message.raw, &mut |bytes| raw.extend(bytes)));
+        assert_eq!(members, raw, "two forms of one message");
+    }
     let raw: Result<&serde_json::value::RawValue, _> = serde_json::from_slice(data);
     assert!(raw.is_ok(), "what is no JSON to others was read");
     // Not where half of a surrogate pair stands, or a number beyond a double.
@@ -33,7 +40,7 @@ pub fn read(data: &[u8]) {
     let key = DigestKey::new([7; 32]);
     let mut list = key.begin("list");
     for message in &request.messages {
-        list.json_knowing(message.raw, message.text);
+        list.object(request.members_of(message));
         for call in &message.tool_calls {
             if let Field::Text(text) = call.arguments {
                 let _ = key.arguments(&text.decode());

@@ -75,9 +75,14 @@ impl Judged {
     /// Unicode's table, by which `ſ` is an `s` and the Kelvin sign a `k`.
     #[inline]
     pub(super) fn takes(&self, key: &str) -> bool {
-        if key.len() < 64 && self.lengths >> key.len() & 1 == 0 && key.is_ascii() {
-            return false;
-        }
+        let length = key.len();
+        let may_be = length < 64 && self.lengths >> length & 1 == 1;
+        (may_be && self.names.iter().any(|name| name.eq_ignore_ascii_case(key)))
+            || (!key.is_ascii() && self.takes_folded(key))
+    }
+
+    #[cold]
+    fn takes_folded(&self, key: &str) -> bool {
         self.names.iter().any(|name| same_folded(name, key))
     }
 }

@@ -627,7 +627,8 @@ mod tests {
         let others = format!(r#","stop":[{}]"#, list(2));
         assert!(parse(&body(&others, MOST_ENTRIES)).is_ok());
         let members = |count: usize| (0..count).map(|at| format!("\"{at}\":0")).collect::<Vec<_>>();
-        let message = |count: usize| format!(r#"{{"messages":[{{{}}}]}}"#, members(count).join(","));
+        let message =
+            |count: usize| format!(r#"{{"messages":[{{{}}}]}}"#, members(count).join(","));
         assert!(parse(&message(MOST_MEMBERS)).is_ok());
         assert_eq!(parse(&message(MOST_MEMBERS + 1)).unwrap_err().path, "messages[0].524288");
         let half = list(MOST_ENTRIES / 2);
