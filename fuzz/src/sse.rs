@@ -62,8 +62,11 @@ pub(crate) fn each(pieces: &[&[u8]], mut take: impl FnMut(Event, usize)) -> Byte
     decoder.finish()
 }
 
-/// The name and the data of each event, read in the plainest way, over the whole stream.
-fn by_the_standard(stream: &[u8]) -> Vec<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+/// The name and the data of an event.
+type Named = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// The events, read in the plainest way, over the whole stream.
+fn by_the_standard(stream: &[u8]) -> Vec<Named> {
     let stream = stream.strip_prefix(b"\xef\xbb\xbf").unwrap_or(stream);
     let (mut events, mut name, mut data) = (Vec::new(), None, None::<Vec<u8>>);
     for line in lines(stream) {

@@ -3,7 +3,6 @@
 
 use super::{bounds, readers, sse};
 use std::sync::{Arc, LazyLock};
-use tigertally::guard::fault::{Code, Fault};
 use tigertally::guard::offer::{Offer, ToolRules};
 use tigertally::guard::proposal;
 use tigertally::guard::schema::SchemaCache;
@@ -49,13 +48,8 @@ pub(crate) fn hear(pieces: &[&[u8]], n: u64) -> Heard {
 }
 
 /// All that counts of what was heard.
-fn told(heard: &Heard) -> (Ending, String, Vec<(Fault, Option<usize>)>, bool, Vec<(Code, String)>) {
+fn told(heard: &Heard) -> String {
     let verdict = proposal::judge(&heard.proposal, &OFFER, true);
-    (
-        heard.ending,
-        format!("{:?}", heard.proposal),
-        heard.faults.clone(),
-        heard.after.is_some(),
-        verdict.into_iter().map(|fault| (fault.code, fault.param)).collect(),
-    )
+    let Heard { ending, proposal, faults, after } = heard;
+    format!("{ending:?} {proposal:?} {faults:?} {} {verdict:?}", after.is_some())
 }
