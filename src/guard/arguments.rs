@@ -5,7 +5,7 @@
 
 use crate::wire::json::{BodyFault, Flaw, Kind, Text};
 use crate::wire::keys::Keys;
-use crate::wire::scan::{Observer, Scanner, repeated_key};
+use crate::wire::scan::{Observer, Scanner, half_a_pair, repeated_key};
 use std::fmt;
 
 /// Why a text is not an arguments object. Offsets count bytes of the decoded text; no value is told.
@@ -81,6 +81,9 @@ impl<'a> Observer<'a> for OpenKeys<'a> {
     }
 
     fn key(&mut self, key: Text<'a>, at: usize) -> Result<(), BodyFault> {
+        if key.has_lone_surrogate() {
+            return Err(half_a_pair(at));
+        }
         let fresh = self.0.last_mut().is_none_or(|keys| keys.insert(key));
         if fresh { Ok(()) } else { Err(repeated_key(at)) }
     }
@@ -126,6 +129,7 @@ mod tests {
         malformed("{", 1);
         malformed("nullnull", 4);
         malformed("\u{a0}{}", 0);
+        malformed(r#"{"a":1,"\ud83d":1}"#, 7);
         let table = [
             ("[\"A1\"]", NotObject(Kind::Array)),
             ("\"{}\"", NotObject(Kind::String)),

@@ -17,11 +17,13 @@
 mod call;
 
 use super::fault::{Code, Fault};
-use super::proposal::{Form, Place, Proposal, ProposedChoice};
+use super::proposal::{Form, MOST_CALLS, Place, Proposal, ProposedChoice};
 use crate::wire::chunk::{Chunk, ChunkChoice, Fragment};
 use crate::wire::json::{Field, Text};
 use call::OpenCall;
 
+/// Most choices of a stream. Each is kept, and looked for among the others.
+const MOST_CHOICES: usize = 1024;
 /// Most `broken_stream` faults recorded of one stream: a broken server repeats itself.
 const MAX_BROKEN: usize = 16;
 
@@ -51,6 +53,7 @@ pub struct Assembly {
     holding: bool,
     failed: bool,
     broken: Vec<Fault>,
+    overflowed: bool,
 }
 
 /// A choice that is still coming. Its calls are kept apart until the end.
@@ -72,16 +75,23 @@ impl Assembly {
     /// For an answer to a request that asked for `n` choices.
     #[must_use]
     pub fn new(n: u64) -> Self {
-        Assembly { n, choices: Vec::new(), holding: false, failed: false, broken: Vec::new() }
+        Assembly {
+            n,
+            choices: Vec::new(),
+            holding: false,
+            failed: false,
+            broken: Vec::new(),
+            overflowed: false,
+        }
     }
 
     /// Takes one chunk in. A chunk of text allocates nothing.
     pub fn push(&mut self, chunk: &Chunk<'_>) -> Step {
         self.failed |= chunk.error;
         for part in &chunk.choices {
-            let at = self.choice(part.index);
             let fragments = !part.tool_calls.is_empty() || part.function_call.is_some();
             self.holding |= fragments;
+            let Some(at) = self.choice(part.index) else { continue };
             self.completion(at, chunk.id);
             if fragments {
                 self.fragments(at, part);
@@ -139,13 +149,26 @@ impl Assembly {
         (Proposal { choices: choices.collect() }, faults)
     }
 
-    fn choice(&mut self, index: u64) -> usize {
+    /// Where a choice is kept; `None` of one more than can be.
+    fn choice(&mut self, index: u64) -> Option<usize> {
         let known = self.choices.iter().rposition(|choice| choice.so_far.index == index);
-        known.unwrap_or_else(|| {
+        if known.is_none() && self.choices.len() == MOST_CHOICES {
+            self.overflow(index, "The answer has more choices than can be kept apart.");
+            return None;
+        }
+        Some(known.unwrap_or_else(|| {
             let so_far = ProposedChoice { index, ..ProposedChoice::default() };
             self.choices.push(OpenChoice { so_far, ..OpenChoice::default() });
             self.choices.len() - 1
-        })
+        }))
+    }
+
+    /// A choice, or a call in one, more than is kept. Told once.
+    fn overflow(&mut self, choice: u64, message: &str) {
+        if !std::mem::replace(&mut self.overflowed, true) {
+            let place = Place { choice, at: 0, form: Form::Function };
+            self.broken.push(broken(place, None, message));
+        }
     }
 
     /// With one choice, another completion id while a call is open means that two answers mix. With
@@ -184,6 +207,9 @@ impl Assembly {
 
     /// Which call a fragment belongs to; a new one where it starts one.
     fn slot(&mut self, at: usize, fragment: &Fragment<'_>) -> Option<usize> {
+        if self.overflowed {
+            return None;
+        }
         let calls = &self.choices[at].calls;
         let id = match fragment.id {
             Field::Text(id) if !id.raw().is_empty() => Some(id),
@@ -221,6 +247,11 @@ impl Assembly {
             self.note(at, index, id_text(), "A further call came without an index.");
         } else if let Some(id) = id {
             self.elsewhere(at, index, id);
+        }
+        if self.choices[at].calls.len() == MOST_CALLS {
+            let choice = self.choices[at].so_far.index;
+            self.overflow(choice, "The answer has more calls than can be kept apart.");
+            return None;
         }
         // Kept as a call of its own: the nearest to what the client will make of it.
         self.choices[at].calls.push(OpenCall::at(index));

@@ -12,6 +12,9 @@ use crate::wire::json::{Field, Kind};
 use crate::wire::request::ToolCall;
 use std::fmt;
 
+/// Most calls of one message, whatever else is allowed: in a stream, each is looked for among the others.
+pub const MOST_CALLS: usize = 1024;
+
 /// The calls of one answer, by choice. Choices without calls are there as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proposal {

@@ -3,6 +3,8 @@
 //! Each event is looked at by itself and in doubt taken for the worse: what cannot be read may hold a call.
 
 use crate::wire::chunk::Chunk;
+use crate::wire::json::Flaw;
+use crate::wire::sse::Event;
 
 /// An event's payload.
 #[derive(Debug)]
@@ -21,9 +23,19 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Reads the joined data of an event; `error`: its event is named so.
+    /// Reads an event. One in which a client that reads line by line would find another chunk than the standard
+    /// has there is [`Payload::Unreadable`].
     #[must_use]
-    pub fn read(data: Option<&'a [u8]>, error: bool, max_depth: usize) -> Self {
+    pub fn of(event: &'a Event, max_depth: usize) -> Self {
+        let data = event.data.as_deref();
+        if event.stray || (event.lines > 1 && hides_calls(data.unwrap_or_default(), max_depth)) {
+            return Payload::Unreadable;
+        }
+        Payload::read(data, event.is_error(), max_depth)
+    }
+
+    /// Reads the joined data of an event; `error`: its event is named so.
+    fn read(data: Option<&'a [u8]>, error: bool, max_depth: usize) -> Self {
         let data = data.unwrap_or_default().trim_ascii();
         match data {
             b"" | b"[DONE]" if error => Payload::Error,
@@ -56,6 +68,24 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// Whether one of several lines of data, taken for itself, is a chunk with a piece of a call. Joined with the others it
+/// may be a part of something harmless. What cannot be judged may hold one.
+fn hides_calls(data: &[u8], max_depth: usize) -> bool {
+    let lines = || data.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    // Beside blank lines, the joined data is that line.
+    let several = lines().filter(|line| !line.is_empty()).nth(1).is_some();
+    several
+        && lines().filter(|line| line.starts_with(b"{")).any(|line| {
+            match Chunk::parse(line, max_depth) {
+                Ok(chunk) => {
+                    has_calls(&chunk) || chunk.choices.iter().any(|choice| choice.misplaced)
+                }
+                // No JSON for itself: a piece of the whole.
+                Err(fault) => fault.flaw != Flaw::Syntax,
+            }
+        })
+}
+
 /// Whether a chunk carries a piece of a call.
 #[must_use]
 pub fn has_calls(chunk: &Chunk<'_>) -> bool {
@@ -67,7 +97,9 @@ pub fn has_calls(chunk: &Chunk<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::wire::sse::Decoder;
 
     #[test]
     fn what_an_event_is() {
@@ -100,5 +132,42 @@ mod tests {
                 assert_eq!(seen, wanted, "{data} {error}");
             }
         }
+    }
+
+    #[test]
+    fn a_line_that_is_a_call_for_itself_is_not_hidden_among_others() {
+        let calls = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}"#;
+        let read = |lines: &[&str]| {
+            let mut decoder = Decoder::default();
+            let text: String = lines.iter().map(|line| format!("data: {line}\n")).collect();
+            decoder.push(format!("{text}\n").into());
+            let event = decoder.next_event().unwrap();
+            match Payload::of(&event, 16) {
+                Payload::Chunk(chunk) => {
+                    if has_calls(&chunk) {
+                        "calls"
+                    } else {
+                        "chunk"
+                    }
+                }
+                Payload::Unreadable => "unreadable",
+                Payload::Nothing | Payload::Done | Payload::Error => "other",
+            }
+        };
+        assert_eq!(read(&[calls]), "calls");
+        assert_eq!(read(&["", calls, " "]), "calls");
+        assert_eq!(read(&[r#"{"x":"#, calls, "}"]), "unreadable");
+        assert_eq!(
+            read(&[
+                r#"{"choices":[],"x":"#,
+                &calls.replace("}]}}]", "}],\"tool_calls\":[]}}]"),
+                "}"
+            ]),
+            "unreadable"
+        );
+        assert_eq!(read(&[r#"{"x":"#, &calls.replace("delta", "message"), "}"]), "unreadable");
+        assert_eq!(read(&[r#"{"choices":"#, "[", r#"{"index":0}"#, "]}"]), "chunk");
+        let (head, rest) = calls.split_at(calls.find('[').unwrap());
+        assert_eq!(read(&[head, rest]), "calls");
     }
 }

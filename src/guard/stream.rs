@@ -88,7 +88,7 @@ impl Listening {
 
     /// Takes the next event.
     pub fn take(&mut self, event: &Event) {
-        let payload = Payload::read(event.data.as_deref(), event.is_error(), self.max_depth);
+        let payload = Payload::of(event, self.max_depth);
         let number = self.events;
         self.events += 1;
         if self.heard.ending != Ending::Answered {
@@ -152,7 +152,7 @@ impl Listening {
     #[must_use]
     pub fn finish(mut self, left: Bytes) -> Heard {
         if let Some(event) = unfinished(left) {
-            let payload = Payload::read(event.data.as_deref(), event.is_error(), self.max_depth);
+            let payload = Payload::of(&event, self.max_depth);
             // Behind a whole answer, a piece of JSON is nothing to any client.
             if self.assembly.is_some() || !matches!(payload, Payload::Unreadable) {
                 self.take(&event);

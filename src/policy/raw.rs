@@ -60,7 +60,7 @@ pub(super) type Table = BTreeMap<String, Located>;
 
 /// Reads a TOML text. What stands around a syntax error is still read, to tell all at once.
 pub(super) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Table {
-    let file = File { path: path.into(), text };
+    let file = File::of(path, text);
     let (table, errors) = DeTable::parse_recoverable(text);
     problems.extend(errors.into_iter().map(|error| Problem {
         origin: file.at(error.span().map_or(0, |span| span.start)),
@@ -78,12 +78,21 @@ pub(super) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Tab
 struct File<'t> {
     path: Arc<Path>,
     text: &'t str,
+    /// Where each line ends: every value is asked for its line.
+    line_ends: Vec<usize>,
 }
 
-impl File<'_> {
+impl<'t> File<'t> {
+    fn of(path: &Path, text: &'t str) -> Self {
+        File {
+            path: path.into(),
+            text,
+            line_ends: memchr::memchr_iter(b'\n', text.as_bytes()).collect(),
+        }
+    }
+
     fn at(&self, offset: usize) -> Origin {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let line = 1 + self.line_ends.partition_point(|end| *end < offset);
         Origin::File { path: Arc::clone(&self.path), line }
     }
 

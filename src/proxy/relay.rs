@@ -214,10 +214,7 @@ impl Relay {
         }
         let Some(event) = unfinished(left) else { return };
         let depth = self.settings.policy.limits.depth;
-        let unreadable = matches!(
-            Payload::read(event.data.as_deref(), event.is_error(), depth),
-            Payload::Unreadable
-        );
+        let unreadable = matches!(Payload::of(&event, depth), Payload::Unreadable);
         if unreadable && matches!(self.phase, Phase::Answered | Phase::Tail) {
             // The answer is whole without it, and a piece of JSON is nothing to any client.
             return;
@@ -226,37 +223,34 @@ impl Relay {
         self.take(event);
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, mut event: Event) {
         if self.is_more_text(&event) {
             return self.outbox.push(event.wire);
         }
-        let payload = Payload::read(
-            event.data.as_deref(),
-            event.is_error(),
-            self.settings.policy.limits.depth,
-        );
+        let wire = std::mem::take(&mut event.wire);
+        let payload = Payload::of(&event, self.settings.policy.limits.depth);
         match (&payload, &event.data) {
             (Payload::Chunk(chunk), Some(data)) => self.stencil.take(data.trim_ascii(), chunk),
             _ => self.stencil = Stencil::default(),
         }
         self.journal.hears_event(&payload);
         match self.phase {
-            Phase::Open => self.take_open(&payload, event.wire),
+            Phase::Open => self.take_open(&payload, wire),
             Phase::Answered | Phase::Tail if payload.carries_calls() => {
                 let message = match payload {
                     Payload::Unreadable => "What came after the end of the answer cannot be read.",
                     _ => "A call came after the end of the answer.",
                 };
-                self.refuse_event(event.wire, message);
+                self.refuse_event(wire, message);
             }
             Phase::Answered | Phase::Tail => {
                 if matches!(payload, Payload::Done) {
                     self.enter_tail();
                 }
-                self.outbox.push(event.wire);
+                self.outbox.push(wire);
             }
             Phase::Failed if payload.carries_calls() => {}
-            Phase::Failed => self.outbox.push(event.wire),
+            Phase::Failed => self.outbox.push(wire),
             Phase::Settling(..) | Phase::Over => {}
         }
     }
@@ -268,6 +262,8 @@ impl Relay {
             && self.hold.is_empty()
             && self.watched == 0
             && event.name.is_none()
+            && event.lines == 1
+            && !event.stray
             && event.data.as_deref().is_some_and(|data| self.stencil.fits(data.trim_ascii()))
     }
 

@@ -2,7 +2,12 @@
 //! pieces) in a chunk.
 
 use super::json::{BodyFault, Field, Kind};
+use super::keys::Judged;
 use super::scan::Scanner;
+
+const CALL: Judged = Judged::new(&["id", "index", "function", "custom"]);
+const FUNCTION: Judged = Judged::new(&["name", "arguments"]);
+const CUSTOM: Judged = Judged::new(&["name", "input"]);
 
 /// One entry of an assistant message's `tool_calls`.
 #[derive(Debug, Default)]
@@ -35,7 +40,7 @@ pub(super) fn each<'a>(
 ) -> Result<(), BodyFault> {
     match value.kind()? {
         Kind::Null => value.skip().map(drop),
-        Kind::Array => value.array(|value, position| match value.kind()? {
+        Kind::Array => value.kept_array(|value, position| match value.kind()? {
             Kind::Object => visit(value, position),
             _ => Err(BodyFault::shape(value.offset(), "an object was expected")),
         }),
@@ -54,14 +59,15 @@ pub(super) fn read<'a>(
     let from = value.mark();
     value.object(|value, key| {
         match (key, value.kind()?) {
-            ("id", _) => call.id = value.field()?,
+            ("id", _) => call.id = value.name()?,
             ("index", _) => index(value)?,
             ("function" | "custom", Kind::Object) => {
                 bodies += 1;
                 call.custom = key == "custom";
                 inside(value, &mut call)?;
             }
-            _ => drop(value.skip()?),
+            ("function" | "custom", _) => drop(value.skip()?),
+            _ => value.beside(&CALL, key)?,
         }
         Ok(())
     })?;
@@ -118,7 +124,7 @@ pub(super) fn any(value: &mut Scanner<'_>) -> Result<bool, BodyFault> {
                 found |= kind != Kind::Null;
                 value.skip()?;
             }
-            _ => drop(value.skip()?),
+            _ => value.beside(&super::completion::MESSAGE, key)?,
         }
         Ok(())
     })?;
@@ -128,12 +134,13 @@ pub(super) fn any(value: &mut Scanner<'_>) -> Result<bool, BodyFault> {
 /// Reads a `function` or `custom` object.
 #[inline]
 fn inside<'a>(value: &mut Scanner<'a>, call: &mut ToolCall<'a>) -> Result<(), BodyFault> {
-    let arguments = if call.custom { "input" } else { "arguments" };
+    let (arguments, judged) =
+        if call.custom { ("input", &CUSTOM) } else { ("arguments", &FUNCTION) };
     value.object(|value, key| {
         match key {
-            "name" => call.name = value.field()?,
+            "name" => call.name = value.name()?,
             _ if key == arguments => call.arguments = value.field()?,
-            _ => drop(value.skip()?),
+            _ => value.beside(judged, key)?,
         }
         Ok(())
     })

@@ -8,9 +8,14 @@ pub use stencil::Stencil;
 
 use super::call::{self, ToolCall};
 use super::json::{BodyFault, Field, Kind, utf8};
+use super::keys::Judged;
 use super::scan::Scanner;
 use smallvec::SmallVec;
 use std::ops::Range;
+
+const CHUNK: Judged = Judged::new(&["id", "choices", "error", "object"]);
+const CHOICE: Judged = Judged::new(&["index", "finish_reason", "delta", "message"]);
+const DELTA: Judged = Judged::new(&["tool_calls", "function_call"]);
 
 /// One stream chunk: only what is judged.
 #[derive(Debug, Default)]
@@ -66,7 +71,7 @@ impl<'a> Chunk<'a> {
     /// When it is not exactly one JSON object of that shape, is nested deeper than `max_depth`, or
     /// repeats a key in an object that is judged.
     pub fn parse(payload: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let mut scanner = Scanner::new(utf8(payload)?, max_depth);
+        let mut scanner = Scanner::of_answer(utf8(payload)?, max_depth);
         let mut chunk = Chunk::default();
         scanner.object(|value, key| {
             match key {
@@ -79,7 +84,7 @@ impl<'a> Chunk<'a> {
                     chunk.choices.push(choice(value)?);
                     Ok(())
                 })?,
-                _ => drop(value.skip()?),
+                _ => value.beside(&CHUNK, key)?,
             }
             Ok(())
         })?;
@@ -96,7 +101,7 @@ fn choice<'a>(value: &mut Scanner<'a>) -> Result<ChunkChoice<'a>, BodyFault> {
             "finish_reason" => choice.finish_reason = call::finish_reason(value)?,
             "delta" => delta(value, &mut choice)?,
             "message" => choice.misplaced = call::any(value)?,
-            _ => drop(value.skip()?),
+            _ => value.beside(&CHOICE, key)?,
         }
         Ok(())
     })?;
@@ -121,7 +126,7 @@ fn delta<'a>(value: &mut Scanner<'a>, choice: &mut ChunkChoice<'a>) -> Result<()
                 let end = value.offset() - 1;
                 choice.text = Some(end - length..end);
             }
-            _ => drop(value.skip()?),
+            _ => value.beside(&DELTA, key)?,
         }
         Ok(())
     })

@@ -2,7 +2,12 @@
 
 use super::call::{self, ToolCall};
 use super::json::{BodyFault, Field, Kind, utf8};
+use super::keys::Judged;
 use super::scan::Scanner;
+
+const COMPLETION: Judged = Judged::new(&["id", "choices", "error", "object"]);
+const CHOICE: Judged = Judged::new(&["index", "finish_reason", "message", "delta"]);
+pub(super) const MESSAGE: Judged = Judged::new(&["tool_calls", "function_call"]);
 
 /// A whole completion: only what is judged.
 #[derive(Debug, Default)]
@@ -39,7 +44,7 @@ impl<'a> Completion<'a> {
     /// When it is not a JSON object of that shape, is nested deeper than `max_depth`, or repeats a key
     /// in an object that is judged.
     pub fn parse(body: &'a [u8], max_depth: usize) -> Result<Self, BodyFault> {
-        let mut scanner = Scanner::new(utf8(body)?, max_depth);
+        let mut scanner = Scanner::of_answer(utf8(body)?, max_depth);
         let mut completion = Completion::default();
         scanner.object(|value, key| {
             match key {
@@ -49,7 +54,7 @@ impl<'a> Completion<'a> {
                 "error" => completion.error |= !matches!(value.field()?, Field::Null),
                 "object" => completion.error |= value.field()?.is("error"),
                 "choices" => completion.choices = choices(value)?,
-                _ => drop(value.skip()?),
+                _ => value.beside(&COMPLETION, key)?,
             }
             Ok(())
         })?;
@@ -75,7 +80,8 @@ fn choice<'a>(value: &mut Scanner<'a>, position: u64) -> Result<Choice<'a>, Body
             "finish_reason" => choice.finish_reason = call::finish_reason(value)?,
             "message" => message(value, &mut choice)?,
             "delta" if value.kind()? == Kind::Object => message(value, &mut choice)?,
-            _ => drop(value.skip()?),
+            "delta" => drop(value.skip()?),
+            _ => value.beside(&CHOICE, key)?,
         }
         Ok(())
     })?;
@@ -93,7 +99,7 @@ fn message<'a>(value: &mut Scanner<'a>, choice: &mut Choice<'a>) -> Result<(), B
         match key {
             "tool_calls" => calls = call::list(value)?,
             "function_call" => legacy = call::legacy(value)?,
-            _ => drop(value.skip()?),
+            _ => value.beside(&MESSAGE, key)?,
         }
         Ok(())
     })?;
@@ -205,5 +211,18 @@ mod tests {
         for (body, path) in table {
             assert_eq!(parse(body).unwrap_err().path, path, "{body}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_of_an_answer_is_bounded() {
+        use crate::wire::scan::MOST_ENTRIES_OF_ANSWER;
+        let list = |count: usize| vec!["{}"; count].join(",");
+        let choices = |count: usize| format!(r#"{{"choices":[{}]}}"#, list(count));
+        assert!(parse(&choices(MOST_ENTRIES_OF_ANSWER)).is_ok());
+        assert!(parse(&choices(MOST_ENTRIES_OF_ANSWER + 1)).is_err());
+        let calls =
+            format!(r#"{{"message":{{"tool_calls":[{}]}}}}"#, list(MOST_ENTRIES_OF_ANSWER / 2));
+        assert!(parse(&format!(r#"{{"choices":[{calls}]}}"#)).is_ok());
+        assert!(parse(&format!(r#"{{"choices":[{calls},{calls}]}}"#)).is_err());
     }
 }

@@ -86,6 +86,14 @@ impl<'a> Text<'a> {
         self.escapes != Escapes::None
     }
 
+    /// Whether half of a surrogate pair is escaped in it. One parser keeps such a half, another puts U+FFFD in its
+    /// place, a third refuses the body: it names nothing that all read alike.
+    #[must_use]
+    pub fn has_lone_surrogate(&self) -> bool {
+        self.escapes == Escapes::Any
+            && pieces(self.raw).any(|piece| matches!(piece, Piece::Lone(_)))
+    }
+
     /// Whether it is `""`.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod hex;
 pub mod json;
 pub mod keys;
+mod loose;
 pub mod moment;
 pub mod request;
 pub mod role;

@@ -6,10 +6,31 @@
 use super::call;
 pub use super::call::ToolCall;
 use super::json::{BodyFault, Field, Kind, Member, Text, Value, utf8};
+use super::keys::Judged;
+use super::loose::{loose_bool, loose_count};
 pub use super::role::Role;
 use super::scan::Scanner;
 pub use super::scan::Span;
 use std::ops::Range;
+
+const REQUEST: Judged = Judged::new(&[
+    "messages",
+    "tools",
+    "functions",
+    "tool_choice",
+    "parallel_tool_calls",
+    "n",
+    "stream",
+    "model",
+    "rid",
+    "session_id",
+]);
+const MESSAGE: Judged =
+    Judged::new(&["role", "content", "tool_calls", "tool_call_id", "function_call", "tools"]);
+const FUNCTION: Judged = Judged::new(&["name", "parameters"]);
+
+/// Most members of all messages together: each is kept, which takes ten times its shortest form.
+const MOST_MEMBERS: usize = 1 << 19;
 
 /// A chat-completions request: only what is judged, borrowed from the body.
 #[derive(Debug)]
@@ -160,7 +181,7 @@ impl<'a> ChatRequest<'a> {
         match key {
             "messages" => {
                 self.messages = messages(value, &mut self.members)?;
-                self.tools_in_messages()?;
+                self.tools_in_messages(value.kept())?;
             }
             "tools" => {
                 let (raw, tools) = list_of(value, tool)?;
@@ -173,22 +194,24 @@ impl<'a> ChatRequest<'a> {
             "parallel_tool_calls" => self.parallel_tool_calls = loose_bool(value)?,
             "n" => self.n = loose_count(value)?.unwrap_or(1),
             "stream" => self.stream = loose_bool(value)?.unwrap_or(false),
-            "model" => self.model = value.field()?,
+            "model" => self.model = value.name()?,
             "rid" => self.rid = slot(value)?,
             "session_id" => self.session_id = slot(value)?,
-            _ => drop(value.skip()?),
+            _ => value.beside(&REQUEST, key)?,
         }
         Ok(())
     }
 
     /// Some models are told of tools in an instructing message; SGLang offers those like the others.
     /// A message's role may stand behind its `tools`, so they are read when the message is known.
-    fn tools_in_messages(&mut self) -> Result<(), BodyFault> {
+    fn tools_in_messages(&mut self, mut kept: usize) -> Result<(), BodyFault> {
         for (index, message) in self.messages.iter().enumerate() {
             let Some(at) = message.tools_at.filter(|_| message.role.instructs()) else { continue };
-            let tools = list_of(&mut Scanner::from(self.body, at), tool)
+            let mut scanner = Scanner::from(self.body, at).beyond(kept);
+            let tools = list_of(&mut scanner, tool)
                 .map_err(|fault| fault.under("tools").at_index(index))?
                 .1;
+            kept = scanner.kept();
             self.tools.extend(tools.into_iter().flatten());
         }
         Ok(())
@@ -208,7 +231,7 @@ fn messages<'a>(
         return Err(BodyFault::shape(value.offset(), "a list of messages is required"));
     }
     let mut messages = Vec::new();
-    value.array(|value, _| {
+    value.kept_array(|value, _| {
         messages.push(message(value, members)?);
         Ok(())
     })?;
@@ -235,13 +258,25 @@ fn message<'a>(
                 message.content = Some(Span { at, raw: value.since(at) });
             }
             "tool_calls" => message.tool_calls = call::list(value)?,
-            "tool_call_id" => text = take(value, |field| message.tool_call_id = field)?,
-            "name" => text = take(value, |field| message.name = field)?,
+            "tool_call_id" => {
+                message.tool_call_id = value.name()?;
+                text = message.tool_call_id.text();
+            }
+            "name" => {
+                message.name = value.name()?;
+                text = message.name.text();
+            }
             "tools" => message.tools_at = Some(value.skip()?.at),
             "function_call" => {
                 message.function_call = matches!(value.field()?, Field::Other(Kind::Object));
             }
-            _ => text = take(value, |_| {})?,
+            _ => {
+                value.apart(&MESSAGE, name)?;
+                text = take(value, |_| {})?;
+            }
+        }
+        if members.len() == MOST_MEMBERS {
+            return Err(BodyFault::shape(at, "more members than all messages may have"));
         }
         let value = text.map_or_else(|| Value::Raw(value.since(at)), Value::Text);
         members.push(Member { key, value });
@@ -274,7 +309,7 @@ fn list_of<'a, T>(
     }
     let from = value.mark();
     let mut empty = true;
-    value.array(|value, _| {
+    value.kept_array(|value, _| {
         empty = false;
         if value.kind()? == Kind::Object {
             entries.push(read(value)?);
@@ -312,10 +347,10 @@ fn function<'a>(value: &mut Scanner<'a>) -> Result<Tool<'a>, BodyFault> {
     let mut tool = Tool::default();
     value.object(|value, key| {
         match (key, value.kind()?) {
-            ("name", _) => tool.name = value.field()?,
+            ("name", _) => tool.name = value.name()?,
             ("parameters", Kind::Null) => drop(value.skip()?),
             ("parameters", _) => tool.parameters = Some(value.skip()?.raw),
-            _ => drop(value.skip()?),
+            _ => value.beside(&FUNCTION, key)?,
         }
         Ok(())
     })?;
@@ -345,36 +380,6 @@ fn tool_choice<'a>(value: &mut Scanner<'a>) -> Result<ToolChoice<'a>, BodyFault>
         (_, Field::Text(name)) => ToolChoice::Named(name),
         _ => ToolChoice::Auto,
     })
-}
-
-/// A boolean as SGLang's models read it: pydantic, in its lax mode, takes some words and numbers too.
-fn loose_bool(value: &mut Scanner<'_>) -> Result<Option<bool>, BodyFault> {
-    Ok(match value.kind()? {
-        Kind::String => match value.text()?.decode().to_ascii_lowercase().as_str() {
-            "true" | "t" | "yes" | "y" | "on" | "1" => Some(true),
-            "false" | "f" | "no" | "n" | "off" | "0" => Some(false),
-            _ => None,
-        },
-        _ => match value.skip()?.raw {
-            "true" | "1" | "1.0" => Some(true),
-            "false" | "0" | "0.0" => Some(false),
-            _ => None,
-        },
-    })
-}
-
-/// A count, in the same lax mode: `2`, `2.0` and `"2"` are one number.
-fn loose_count(value: &mut Scanner<'_>) -> Result<Option<u64>, BodyFault> {
-    let text = match value.kind()? {
-        Kind::String => value.text()?.decode(),
-        _ => value.skip()?.raw.into(),
-    };
-    let text = text.trim();
-    let whole = match text.split_once('.') {
-        Some((whole, rest)) if rest.bytes().all(|byte| byte == b'0') => whole,
-        _ => text,
-    };
-    Ok(whole.parse().ok())
 }
 
 #[cfg(test)]
@@ -436,7 +441,6 @@ mod tests {
         let request = parse(body).unwrap();
         assert_eq!((request.n, request.stream), (3, true));
         assert_eq!(request.parallel_tool_calls, Some(false));
-        assert_eq!(parse(r#"{"messages":[],"n":2.0}"#).unwrap().n, 2);
     }
 
     #[test]
@@ -602,6 +606,37 @@ mod tests {
         };
         assert!(parse(&body(15)).is_ok());
         assert_eq!(parse(&body(16)).unwrap_err().flaw, super::super::json::Flaw::TooDeep);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_body_is_bounded_however_short_its_entries_are() {
+        use crate::wire::scan::MOST_ENTRIES;
+        let list = |count: usize| vec!["{}"; count].join(",");
+        let body = |rest: &str, count: usize| {
+            format!(r#"{{"messages":[{}],"tools":[]{rest}}}"#, list(count))
+        };
+        assert_eq!(parse(&body("", MOST_ENTRIES)).unwrap().messages.len(), MOST_ENTRIES);
+        let fault = parse(&body("", MOST_ENTRIES + 1)).unwrap_err();
+        assert_eq!(
+            (fault.flaw, &*fault.path),
+            (super::super::json::Flaw::Shape, "messages[131072]")
+        );
+        // All lists together; what is not kept does not count.
+        let functions = format!(r#","functions":[{}]"#, list(2));
+        assert_eq!(parse(&body(&functions, MOST_ENTRIES - 1)).unwrap_err().path, "functions[1]");
+        let others = format!(r#","stop":[{}]"#, list(2));
+        assert!(parse(&body(&others, MOST_ENTRIES)).is_ok());
+        let members = |count: usize| (0..count).map(|at| format!("\"{at}\":0")).collect::<Vec<_>>();
+        let message =
+            |count: usize| format!(r#"{{"messages":[{{{}}}]}}"#, members(count).join(","));
+        assert!(parse(&message(MOST_MEMBERS)).is_ok());
+        assert_eq!(parse(&message(MOST_MEMBERS + 1)).unwrap_err().path, "messages[0].524288");
+        let half = list(MOST_ENTRIES / 2);
+        for within in ["\"role\":\"system\",\"tools\"", "\"tool_calls\""] {
+            let message = format!(r#"{{{within}:[{half}]}}"#);
+            let body = format!(r#"{{"messages":[{message},{message}]}}"#);
+            assert!(parse(&body).is_err(), "{within}");
+        }
     }
 
     #[test]

@@ -7,11 +7,13 @@
 //! An object that is judged is read by [`Scanner::object`], which refuses a key that stands twice: of
 //! two such members one parser takes the first and another the last.
 
+mod judged;
 mod string;
 mod walk;
 
 use super::json::{BodyFault, Escapes, Field, Flaw, Kind, Text};
 use super::keys::Keys;
+pub use judged::{MOST_ENTRIES, MOST_ENTRIES_OF_ANSWER, half_a_pair};
 pub use walk::Observer;
 
 /// A raw JSON value and where it stands in the body.
@@ -30,18 +32,21 @@ pub struct Scanner<'a> {
     at: usize,
     depth: usize,
     max_depth: usize,
+    /// How many entries were kept so far, and how many may be.
+    kept: usize,
+    most: usize,
 }
 
 impl<'a> Scanner<'a> {
     /// A scanner at the beginning of `text`. An object or list inside `max_depth` others is refused.
     #[must_use]
     pub fn new(text: &'a str, max_depth: usize) -> Self {
-        Scanner { text, at: 0, depth: 0, max_depth }
+        Scanner { text, at: 0, depth: 0, max_depth, kept: 0, most: MOST_ENTRIES }
     }
 
     /// A scanner that begins at an offset of a text which is known to be valid.
     pub(super) fn from(text: &'a str, at: usize) -> Self {
-        Scanner { text, at, depth: 0, max_depth: usize::MAX }
+        Scanner { text, at, depth: 0, max_depth: usize::MAX, kept: 0, most: MOST_ENTRIES }
     }
 
     /// Offset of the next byte.
@@ -123,7 +128,7 @@ impl<'a> Scanner<'a> {
     /// Reads the members of an object. `visit` gets each decoded key and must read its value.
     ///
     /// # Errors
-    /// When no whole object stands here, a key stands twice in it, or `visit` fails.
+    /// When no whole object stands here, a key stands twice in it or holds half of a surrogate pair, or `visit` fails.
     #[inline]
     pub fn object<V>(&mut self, mut visit: V) -> Result<(), BodyFault>
     where
@@ -144,6 +149,9 @@ impl<'a> Scanner<'a> {
         let mut keys = Keys::default();
         self.members(|value, key, at| {
             let name = key.decode();
+            if key.has_lone_surrogate() {
+                return Err(half_a_pair(at).under(&name));
+            }
             if !keys.insert(key) {
                 return Err(repeated_key(at).under(&name));
             }

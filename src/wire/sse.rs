@@ -11,6 +11,7 @@
 
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -23,6 +24,10 @@ pub struct Event {
     pub data: Option<Bytes>,
     /// Its name: the value of its last `event` line, if it has one.
     pub name: Option<Bytes>,
+    /// How many lines its data came in.
+    pub lines: usize,
+    /// Whether a line that the standard ignores may be data to a client that reads lines in its own way.
+    pub stray: bool,
 }
 
 impl Event {
@@ -48,6 +53,8 @@ pub struct Decoder {
     values: SmallVec<[Range<usize>; 2]>,
     /// The value of the event's last `event` line, counted likewise.
     name: Option<Range<usize>>,
+    /// Whether an ignored line of the event may be data to somebody.
+    stray: bool,
     /// Whether the last scanned byte is a CR, so that an LF here is no line end of its own.
     after_cr: bool,
     /// Whether the stream's first line is past: only there a byte order mark is skipped.
@@ -139,8 +146,11 @@ impl Decoder {
         // A field name runs to the colon, or is the whole line; one space after the colon is dropped.
         if let Some(value) = self.value(start, end, b"data") {
             self.values.push(value);
-        } else if let Some(value) = self.value(start, end, b"event") {
-            self.name = Some(value);
+        } else {
+            if let Some(value) = self.value(start, end, b"event") {
+                self.name = Some(value);
+            }
+            self.stray = self.stray || may_be_data(&self.bytes(start, end));
         }
         false
     }
@@ -175,9 +185,10 @@ impl Decoder {
         self.scanned = 0;
         self.line = 0;
         let data = joined(&wire, &self.values);
+        let lines = self.values.len();
         self.values.clear();
         let name = self.name.take().map(|name| wire.slice(name));
-        Event { wire, data, name }
+        Event { wire, data, name, lines, stray: std::mem::take(&mut self.stray) }
     }
 
     /// A byte of the unfinished event.
@@ -188,9 +199,33 @@ impl Decoder {
         }
     }
 
+    /// Bytes of the unfinished event, copied only where they stand in two buffers.
+    fn bytes(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
+        let tail = self.tail.len();
+        let ahead = self.queue.front().map_or(&[][..], |buffer| buffer);
+        let of_tail = self.tail.get(start..end.min(tail)).unwrap_or_default();
+        let of_ahead = start.saturating_sub(tail)..end.saturating_sub(tail);
+        match (of_tail, ahead.get(of_ahead).unwrap_or_default()) {
+            (of_tail, []) => Cow::Borrowed(of_tail),
+            ([], of_ahead) => Cow::Borrowed(of_ahead),
+            both => Cow::Owned([both.0, both.1].concat()),
+        }
+    }
+
     fn starts_with(&self, at: usize, word: &[u8]) -> bool {
         word.iter().enumerate().all(|(offset, &byte)| self.byte(at + offset) == Some(byte))
     }
+}
+
+/// Whether a line that is no data by the standard may be read as a chunk all the same. There are clients that
+/// know no CR as the end of a line, that end lines at U+2028 and its kin, that trim lines, or drop a byte order
+/// mark wherever one stands: each finds a `data` line where the standard has a comment or an unknown field.
+/// A chunk needs a brace; a comment, or a field that the standard knows, would have to hold the word as well.
+fn may_be_data(line: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 4] = [b":", b"event:", b"id:", b"retry:"];
+    let Some(brace) = memchr::memrchr(b'{', line) else { return false };
+    let known = KNOWN.iter().any(|field| line.starts_with(field));
+    !known || memchr::memmem::find(&line[..brace], b"data").is_some()
 }
 
 /// The values of an event's data lines, joined by line feeds.
@@ -354,6 +389,37 @@ mod tests {
         }
         decoder.push(Bytes::from_static(b"\n\n"));
         assert_eq!(decoder.next_event().unwrap().data.unwrap().len(), 8_000_000);
+    }
+
+    #[test]
+    fn lines_that_some_client_may_take_for_data_are_told() {
+        let stray = |text: &str, cut: usize| {
+            let mut decoder = Decoder::default();
+            for piece in text.as_bytes().chunks(cut) {
+                decoder.push(Bytes::copy_from_slice(piece));
+            }
+            let events: Vec<_> = std::iter::from_fn(|| decoder.next_event()).collect();
+            events.iter().map(|event| event.stray).collect::<Vec<_>>()
+        };
+        let table: [(&str, &[bool]); 12] = [
+            ("data: {}\n\n: x\n\n", &[false, false]),
+            (" data: {}\n\ndata: {}\n\n", &[true, false]),
+            ("data:\r{}\n\n", &[true]),
+            ("\u{feff}data: {}\n\n\u{feff}data: {}\n\n", &[false, true]),
+            (": {\"ping\":1}\n\n", &[false]),
+            (": x\u{2028}data: {}\n\n", &[true]),
+            (": {} data\n\n", &[false]),
+            ("event: x\u{c}data: {}\n\n", &[true]),
+            ("id: data {\n\n", &[true]),
+            ("retry: 3\nfoo: bar\ndata: {}\n\n", &[false]),
+            ("foo: {\ndata: {}\n\n", &[true]),
+            ("{}\n\n", &[true]),
+        ];
+        for (text, wanted) in table {
+            for cut in [1, 3, 100] {
+                assert_eq!(stray(text, cut), wanted, "{text:?} {cut}");
+            }
+        }
     }
 
     fn stream() -> impl Strategy<Value = Vec<u8>> {

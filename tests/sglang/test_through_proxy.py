@@ -10,7 +10,6 @@ import itertools
 import json
 import pathlib
 import socket
-import subprocess
 import sys
 import time
 
@@ -111,13 +110,6 @@ class Chain:
         self.gateway.stop()
         self.tap.close()
         self.sglang.stop()
-
-
-@pytest.fixture(scope="session")
-def model_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tinymodel")
-    subprocess.run([sys.executable, HERE / "make_tiny.py", folder], check=True)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,10 @@ impl Chunks {
     fn of_values<'a>(values: impl IntoIterator<Item = Node<'a>>) -> Self {
         let event = |node: Node<'_>| {
             let data = Bytes::copy_from_slice(node.raw.as_bytes());
-            (Event { wire: data.clone(), data: Some(data), name: None }, node.at)
+            (
+                Event { wire: data.clone(), data: Some(data), name: None, lines: 1, stray: false },
+                node.at,
+            )
         };
         Chunks { events: values.into_iter().map(event).collect(), ..Chunks::default() }
     }
@@ -124,7 +127,7 @@ pub(super) struct Seen {
 
 impl Seen {
     fn take(&mut self, number: usize, event: &Event, max_depth: usize) {
-        let payload = Payload::read(event.data.as_deref(), event.is_error(), max_depth);
+        let payload = Payload::of(event, max_depth);
         let Payload::Chunk(chunk) = payload else { return };
         self.last = number;
         for choice in &chunk.choices {

@@ -353,3 +353,28 @@ fn a_broken_server_does_not_fill_the_memory_with_faults() {
     }
     assert_eq!(assembly.broken.len(), MAX_BROKEN);
 }
+
+#[test]
+fn calls_and_choices_are_kept_up_to_a_bound() {
+    let call = |at: usize| {
+        fragment(&format!(
+            r#""index":{at},"id":"c{at}","function":{{"name":"f","arguments":"{{}}"}}"#
+        ))
+    };
+    let stream =
+        |count: usize| (0..count).map(call).chain([chunk("", "tool_calls")]).collect::<Vec<_>>();
+    let (proposal, codes) = assemble(&stream(MOST_CALLS), End::Clean);
+    assert_eq!((proposal.choices[0].calls.len(), codes), (MOST_CALLS, vec![]));
+    let (proposal, codes) = assemble(&stream(20_000), End::Clean);
+    assert_eq!((proposal.choices[0].calls.len(), codes), (MOST_CALLS, vec![Code::BrokenStream]));
+    let mut assembly = Assembly::new(1);
+    for index in 0..20_000 {
+        push(
+            &mut assembly,
+            &format!(r#"{{"choices":[{{"index":{index},"finish_reason":"stop"}}]}}"#),
+        );
+    }
+    assert!(assembly.finished_all());
+    let (proposal, faults) = assembly.finish(End::Clean);
+    assert_eq!((proposal.choices.len(), faults.len()), (MOST_CHOICES, 1));
+}

@@ -1,7 +1,7 @@
 //! The rules on a proposal. Every choice and every call is looked at, and every fault told at once:
 //! one bad call refuses the whole message, so nothing is gained by stopping early.
 
-use super::{Arguments, Form, Place, Proposal, ProposedCall, ProposedChoice};
+use super::{Arguments, Form, MOST_CALLS, Place, Proposal, ProposedCall, ProposedChoice};
 use crate::guard::arguments::arguments_object;
 use crate::guard::fault::{Code, Fault, Faults, shown};
 use crate::guard::offer::{Choice, Offer, ToolRule};
@@ -104,10 +104,9 @@ impl<'a> Judge<'a> {
         let count = choice.calls.iter().filter(|call| call.form != Form::Legacy).count();
         let serial = (!self.offer.parallel).then_some((1, "`parallel_tool_calls: false`"));
         let max = self.offer.rules.max_calls.map(|max| (max, "the operator's `tools.max_calls`"));
-        let Some((bound, by)) = serial.into_iter().chain(max).min_by_key(|(bound, _)| *bound)
-        else {
-            return;
-        };
+        let most = (MOST_CALLS, "this proxy");
+        let bounds = serial.into_iter().chain(max).chain([most]);
+        let (bound, by) = bounds.min_by_key(|(bound, _)| *bound).unwrap_or(most);
         if count.max(1) > bound {
             self.faults.add(Code::TooManyCalls, || Fault {
                 code: Code::TooManyCalls,
