@@ -1,12 +1,14 @@
 //! The command line, as it is typed.
 
 use super::check::form::Form;
-use super::manual;
-use crate::policy::{FlagOverrides, Sources};
+use super::{health, manual};
+use crate::policy::{self, FlagOverrides, Sources};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use http::Uri;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -70,6 +72,9 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Ask a running proxy whether it is well
+    #[command(after_help = manual::HEALTH)]
+    Health(Health),
     /// Print what a shell needs to complete this command line
     #[command(after_help = manual::COMPLETIONS)]
     Completions {
@@ -115,6 +120,28 @@ pub struct Explain {
     /// The configuration that names the file, when --record does not [default: none]
     #[arg(long, value_name = "FILE", env = "TIGERTALLY_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+/// What to ask.
+#[derive(Args, Debug)]
+pub struct Health {
+    /// What to ask instead of the admin port: http://HOST:PORT/PATH
+    #[arg(value_name = "URL", value_parser = health::read_url, conflicts_with = "live")]
+    pub url: Option<Uri>,
+    /// Ask whether it lives (/livez), not whether it is ready (/readyz: store and upstream answer, no drain)
+    #[arg(long)]
+    pub live: bool,
+    /// Where the proxy's admin port listens
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TIGERTALLY_ADMIN__LISTEN",
+        default_value = "127.0.0.1:9464"
+    )]
+    pub admin_listen: SocketAddr,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", value_parser = policy::duration, default_value = "3s")]
+    pub timeout: Duration,
 }
 
 /// What to do with the keys of clients.
@@ -314,10 +341,28 @@ mod tests {
     }
 
     #[test]
+    fn health_asks_the_admin_port_unless_told_otherwise() {
+        let Command::Health(health) = parse("tigertally health --live --timeout 500ms") else {
+            panic!("health")
+        };
+        assert!(health.live && health.url.is_none());
+        assert_eq!(health.timeout, Duration::from_millis(500));
+        let Command::Health(health) = parse("tigertally health http://127.0.0.1:30000/health")
+        else {
+            panic!("health")
+        };
+        assert!(health.url.is_some_and(|url| url.path() == "/health"));
+    }
+
+    #[test]
     fn what_is_unknown_is_unusable_input() {
-        for line in
-            ["tigertally", "tigertally srve", "tigertally serve --upstrm x", "tigertally config"]
-        {
+        for line in [
+            "tigertally",
+            "tigertally srve",
+            "tigertally serve --upstrm x",
+            "tigertally config",
+            "tigertally health 9464",
+        ] {
             let error = CommandLine::try_parse_from(line.split_whitespace()).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }

@@ -120,6 +120,18 @@ Examples:
 
 Exit codes: 0 it can be used, 2 it cannot.";
 
+pub(super) const HEALTH: &str = "\
+Examples:
+  tigertally health                                    is it ready: store and upstream answer, no drain
+  tigertally health --live                             does it live: for what restarts it
+  tigertally health http://127.0.0.1:30000/health      any other server, such as the scripted upstream
+  until tigertally health; do sleep 1; done            wait for it in a script
+
+It is the health check of the container, which has no shell and no curl. No configuration is read; where the file
+says admin.listen, say it here too, by the flag or in TIGERTALLY_ADMIN__LISTEN. The token is not needed.
+
+Exit codes: 0 it is well, 1 it is not or does not answer, 2 the flags cannot be used.";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   tigertally completions bash > ~/.local/share/bash-completion/completions/tigertally

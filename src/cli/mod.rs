@@ -7,6 +7,7 @@ pub mod check;
 pub mod config_check;
 pub mod demo;
 pub mod explain;
+pub mod health;
 pub mod keys;
 mod manual;
 mod pages;
@@ -43,6 +44,7 @@ pub fn main() -> ExitCode {
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Health(health) => health::run(&health),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { dir } => pages::man(dir.as_deref()),
         Command::Keys { command } => keys::run(command),
