@@ -37,6 +37,13 @@ def test_the_image_is_well_made():
     assert "--platform=$BUILDPLATFORM" in IMAGE and "TARGETARCH" in IMAGE
 
 
+def test_the_image_is_built_by_the_compiler_that_the_manifest_names_and_bears_its_list_of_crates():
+    wanted = tomllib.loads(MANIFEST)["package"]["rust-version"]
+    assert f"\nFROM --platform=$BUILDPLATFORM rust:{wanted}-bookworm AS build\n" in IMAGE
+    builds = re.findall(r"cargo (?:auditable )?build[^;]*", IMAGE)
+    assert builds and set(builds) == {"cargo auditable build --locked --release"}
+
+
 @pytest.mark.parametrize(("sound", "mistake"), [
     ("rust:1.95-bookworm", "rust:latest"),
     ("WORKDIR /src", "WORKDIR src"),
