@@ -5,6 +5,7 @@
 pub mod args;
 pub mod check;
 pub mod config_check;
+pub mod config_keys;
 pub mod demo;
 pub mod explain;
 pub mod health;
@@ -49,6 +50,9 @@ pub fn main() -> ExitCode {
         Command::Man { dir } => pages::man(dir.as_deref()),
         Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),
+        Command::Config { command: ConfigCommand::Keys { under, json } } => {
+            config_keys::run(under.as_deref(), json)
+        }
     }
 }
 

@@ -144,7 +144,7 @@ def test_a_mistake_in_the_compose_file_is_found(sound, mistake, tmp_path):
 FORMS = rendering.ROOT / ".github/ISSUE_TEMPLATE"
 
 
-@pytest.mark.parametrize("form", ["bug", "false_alarm", "feature"])
+@pytest.mark.parametrize("form", ["bug", "false_alarm", "missed_fault", "feature"])
 def test_an_issue_form_is_one_and_asks_for_no_content(form):
     assert fits("github-issue-forms", FORMS / f"{form}.yml")
     body = yaml.safe_load((FORMS / f"{form}.yml").read_text())["body"]
