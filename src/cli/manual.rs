@@ -49,7 +49,7 @@ Exit codes: 0 every step came out as told, 1 one did not.";
 
 pub(super) const SCRIPTED_UPSTREAM: &str = "\
 Examples:
-  tigertally scripted-upstream                             tells the order story on 127.0.0.1:30000
+  tigertally scripted-upstream                       tells the order story on 127.0.0.1:30000
   tigertally scripted-upstream --script script.json --listen 127.0.0.1:30001
 
 docs/scripted-upstream.md tells what a script can say.

@@ -222,7 +222,8 @@ mod tests {
                 None => example,
             };
             let text = text.split("\n[").next().unwrap_or_default();
-            let there = text.contains(&format!("#{last} = ")) || example.contains("[guard.rules]") && last == "rules";
+            let there = text.contains(&format!("#{last} = "))
+                || example.contains("[guard.rules]") && last == "rules";
             assert!(there, "{}", key.name);
         }
     }
