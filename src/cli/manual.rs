@@ -27,7 +27,7 @@ Nothing has to be configured. Flags beat the environment, which beats the file, 
 Environment:
   TIGERTALLY_UPSTREAM_URL          like --upstream
   TIGERTALLY_LISTEN                like --listen
-  TIGERTALLY_<SECTION>__<KEY>      any key of the file, such as TIGERTALLY_GUARD__PROFILE=observe
+  TIGERTALLY_<SECTION>__<KEY>      any key of the file: TIGERTALLY_GUARD__PROFILE=observe
   TIGERTALLY_UPSTREAM__API_KEY     the upstream's key
   RUST_LOG                         what is logged [default: info]
   NO_COLOR                         no colours in the log
@@ -42,8 +42,8 @@ Exit codes: 0 ended by a signal, 1 it cannot start, 2 the configuration cannot b
 
 pub(super) const DEMO: &str = "\
 Examples:
-  tigertally demo                  play the story, and say of each step whether it came out as told
-  tigertally demo --keep           and leave both servers up, to try requests of your own
+  tigertally demo            play the story, and say of each step whether it came out as told
+  tigertally demo --keep     and leave both servers up, to try requests of your own
 
 Exit codes: 0 every step came out as told, 1 one did not.";
 
