@@ -161,7 +161,7 @@ fn read(path: &str) -> String {
 
 /// The pages of documentation, by their paths from the root.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![PathBuf::from("README.md"), PathBuf::from("CHANGELOG.md")];
+    let mut pages = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from).to_vec();
     let mut folders = vec![PathBuf::from("docs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(root().join(&folder)).unwrap() {

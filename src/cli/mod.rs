@@ -5,8 +5,10 @@
 pub mod args;
 pub mod check;
 pub mod config_check;
+pub mod config_keys;
 pub mod demo;
 pub mod explain;
+pub mod health;
 pub mod keys;
 mod manual;
 mod pages;
@@ -43,10 +45,14 @@ pub fn main() -> ExitCode {
         Command::ScriptedUpstream { listen, script } => scripted_upstream::run(listen, script),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Health(health) => health::run(&health),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { dir } => pages::man(dir.as_deref()),
         Command::Keys { command } => keys::run(command),
         Command::Config { command: ConfigCommand::Check { file } } => config_check::run(file),
+        Command::Config { command: ConfigCommand::Keys { under, json } } => {
+            config_keys::run(under.as_deref(), json)
+        }
     }
 }
 

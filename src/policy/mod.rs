@@ -13,6 +13,7 @@ mod ports;
 mod problem;
 mod profile;
 mod raw;
+pub mod reference;
 mod reload;
 mod resolve;
 mod rules;

@@ -47,70 +47,70 @@ impl Family {
 
 pub(super) const EXCHANGES: Family = Family {
     name: "exchanges_total",
-    help: "Exchanges ended.",
+    help: "Exchanges ended: the last byte was handed over, or it was refused or broken off.",
     labels: &["route", "outcome"],
     buckets: &[],
 };
 
 pub(super) const FAULTS: Family = Family {
     name: "faults_total",
-    help: "Faults found.",
+    help: "Faults found; one exchange may have several.",
     labels: &["code", "verdict"],
     buckets: &[],
 };
 
 pub(super) const RESULTS: Family = Family {
     name: "results_total",
-    help: "Decisions on tool results: accepted, forced, or the code that refused.",
+    help: "Decisions of the ledger on tool results (tracked conversations only): accepted, forced, closed, or the code that refused.",
     labels: &["verdict"],
     buckets: &[],
 };
 
 pub(super) const CALLS: Family = Family {
     name: "calls_total",
-    help: "Tool calls proposed by the model.",
+    help: "Tool calls let out, refused with their message, or timed out.",
     labels: &["tool", "verdict"],
     buckets: &[],
 };
 
 pub(super) const TOOL_WAIT: Family = Family {
     name: "tool_wait_seconds",
-    help: "From the release of a call to the acceptance of its result.",
+    help: "From the release of a call to the acceptance of its result; counted then.",
     labels: &["tool"],
     buckets: WAITS,
 };
 
 pub(super) const TASKS: Family = Family {
     name: "tasks_total",
-    help: "Tasks (generations) ended.",
+    help: "Tasks (generations that called a model) ended; each is counted once.",
     labels: &["outcome"],
     buckets: &[],
 };
 
 pub(super) const TASK_SECONDS: Family = Family {
     name: "task_seconds",
-    help: "How long tasks took.",
+    help: "From a task's first model call to its end.",
     labels: &["outcome"],
     buckets: WAITS,
 };
 
 pub(super) const MODEL_CALL: Family = Family {
     name: "model_call_seconds",
-    help: "Model calls, from the request to the end of the response.",
+    help: "Guarded answers delivered: from the request going up to the last byte going down.",
     labels: &["call"],
     buckets: MODEL,
 };
 
 pub(super) const FIRST_TOKEN: Family = Family {
     name: "time_to_first_token_seconds",
-    help: "From the request to the first event of a streamed response.",
+    help: "From a request going up to the first event of its stream going down.",
     labels: &[],
     buckets: MODEL,
 };
 
 pub(super) const OVERHEAD: Family = Family {
     name: "overhead_seconds",
-    help: "Time that the proxy itself added to an exchange.",
+    help: "What the proxy itself added to an exchange that had gone up, when it ended.",
     labels: &[],
     buckets: OVERHEADS,
 };
@@ -120,28 +120,28 @@ pub(super) const IN_FLIGHT: Family =
 
 pub(super) const OPEN_CALLS: Family = Family {
     name: "open_calls",
-    help: "Calls let out whose result is awaited.",
+    help: "Calls let out whose result is awaited; over Redis this replica's share.",
     labels: &[],
     buckets: &[],
 };
 
 pub(super) const CONVERSATIONS: Family = Family {
     name: "conversations",
-    help: "Conversations that the store holds.",
+    help: "Conversations that the store holds, read when it is scraped; over Redis those that this replica touched.",
     labels: &[],
     buckets: &[],
 };
 
 pub(super) const HELD: Family = Family {
     name: "held_bytes",
-    help: "Bytes held back while calls are judged.",
+    help: "Bytes of streams that wait for the verdict on their calls.",
     labels: &[],
     buckets: &[],
 };
 
 pub(super) const RUNTIME_TASKS: Family = Family {
     name: "runtime_tasks",
-    help: "Tasks of the async runtime that are alive.",
+    help: "Tasks of the async runtime that are alive, read when it is scraped.",
     labels: &[],
     buckets: &[],
 };
@@ -169,14 +169,14 @@ pub(super) const RECORD_DROPPED: Family = Family {
 
 pub(super) const STORE_ERRORS: Family = Family {
     name: "store_errors_total",
-    help: "Operations of the store that failed.",
+    help: "Operations of the store that failed: it could not be read or written.",
     labels: &[],
     buckets: &[],
 };
 
 pub(super) const ABORTS: Family = Family {
     name: "aborts_total",
-    help: "Requests to the upstream to abort.",
+    help: "Requests to SGLang to abort.",
     labels: &["outcome"],
     buckets: &[],
 };
@@ -190,14 +190,14 @@ pub(super) const WRITE_OUTCOMES: Family = Family {
 
 pub(super) const BUDGET_ENDS: Family = Family {
     name: "budget_ends_total",
-    help: "Tasks that ended because they ran out of something.",
+    help: "Tasks that ended as incomplete; the label says what they ran out of.",
     labels: &["limit"],
     buckets: &[],
 };
 
 pub(super) const SPANS: Family = Family {
     name: "spans_total",
-    help: "Spans for the collector of traces.",
+    help: "Spans sent to the collector of traces, or dropped (telemetry.otlp_endpoint).",
     labels: &["outcome"],
     buckets: &[],
 };

@@ -60,8 +60,16 @@ def _container(container):
         yield f"{name} has no bound on its memory, or asks for no processor"
     if name == "tigertally":
         for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
-            if path not in str(container.get(probe)):
+            if path != _asked(container.get(probe, {})):
                 yield f"{name}: {probe} does not ask {path}"
+
+
+def _asked(probe):
+    """The path of the admin port that a probe asks, by the kubelet or by the program in the container."""
+    command = probe.get("exec", {}).get("command", [])
+    if command[1:2] == ["health"]:
+        return "/livez" if "--live" in command else "/readyz"
+    return probe.get("httpGet", {}).get("path")
 
 
 def ports(objects):

@@ -32,11 +32,20 @@ def test_the_image_is_well_made():
     last = IMAGE.split("\nFROM ")[-1]
     assert last.startswith("gcr.io/distroless/") and "\nUSER 65532:65532\n" in last
     assert "\nRUN " not in last, "there is no shell in it"
+    copied = re.findall(r"^COPY .*?(\S+)$", last, re.M)
+    assert copied == ["/usr/local/bin/tigertally", "/var/lib/tigertally"], "nothing else that could be run"
     assert "--platform=$BUILDPLATFORM" in IMAGE and "TARGETARCH" in IMAGE
 
 
+def test_the_image_is_built_by_the_compiler_that_the_manifest_names_and_bears_its_list_of_crates():
+    wanted = tomllib.loads(MANIFEST)["package"]["rust-version"]
+    assert f"\nFROM --platform=$BUILDPLATFORM rust:{wanted}-bookworm AS build\n" in IMAGE
+    builds = re.findall(r"cargo (?:auditable )?build[^;]*", IMAGE)
+    assert builds and set(builds) == {"cargo auditable build --locked --release"}
+
+
 @pytest.mark.parametrize(("sound", "mistake"), [
-    ("busybox:1.37-musl", "busybox:latest"),
+    ("rust:1.95-bookworm", "rust:latest"),
     ("WORKDIR /src", "WORKDIR src"),
     ('CMD ["serve"]', "CMD serve"),
 ])
@@ -135,7 +144,7 @@ def test_a_mistake_in_the_compose_file_is_found(sound, mistake, tmp_path):
 FORMS = rendering.ROOT / ".github/ISSUE_TEMPLATE"
 
 
-@pytest.mark.parametrize("form", ["bug", "false_alarm", "feature"])
+@pytest.mark.parametrize("form", ["bug", "false_alarm", "missed_fault", "feature"])
 def test_an_issue_form_is_one_and_asks_for_no_content(form):
     assert fits("github-issue-forms", FORMS / f"{form}.yml")
     body = yaml.safe_load((FORMS / f"{form}.yml").read_text())["body"]

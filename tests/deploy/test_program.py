@@ -112,6 +112,59 @@ def test_the_probes_and_prometheus_are_answered(tmp_path):
             assert asked(f"{base}/livez") == 200
 
 
+def health(*words, **env):
+    """What `tigertally health` says, and its exit code."""
+    told = subprocess.run([binary(), "health", *words], env={**inherited(), **env}, capture_output=True, text=True,
+                          check=False)
+    return told.returncode, told.stdout, told.stderr
+
+
+def test_health_is_said_by_the_exit_code_and_in_a_line():
+    with ScriptedUpstream() as upstream:
+        client, admin = free_port(), free_port()
+        env = {"TIGERTALLY_LISTEN": f"127.0.0.1:{client}", "TIGERTALLY_ADMIN__LISTEN": f"0.0.0.0:{admin}",
+               "TIGERTALLY_ADMIN__TOKEN": TOKEN, "TIGERTALLY_STORE__KIND": "memory",
+               "TIGERTALLY_UPSTREAM_URL": f"http://127.0.0.1:{upstream.port}"}
+        here = f"127.0.0.1:{admin}"
+        asked_for = [(), ("--live",), ("--admin-listen", here), (f"http://127.0.0.1:{client}/health",)]
+        for words in asked_for:
+            code, out, err = health(*words, TIGERTALLY_ADMIN__LISTEN=here)
+            assert (code, out) == (1, "") and "does not answer: Connection refused" in err, err
+        with Process([binary(), "serve"], f"http://{here}/livez", env):
+            for words in asked_for:
+                # As the container's environment says it, and a proxy for what is outside is none of its business.
+                code, out, err = health(*words, **env, http_proxy="http://127.0.0.1:1")
+                assert (code, err) == (0, "") and " answers 200" in out, err
+            assert health("--live", **env)[1] == f"http://{here}/livez answers 200: ok\n"
+            code, out, err = health(f"http://{here}/metrics", **env)
+            assert (code, out) == (1, "") and "answers 401" in err
+            upstream.stop()
+            wait_until(lambda: health(**env)[0] == 1)
+            assert '"upstream":false' in health(**env)[2]
+            assert health("--live", **env)[0] == 0
+    assert health("--live", "http://127.0.0.1/livez")[0] == 2
+
+
+def test_a_port_that_never_answers_is_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        code, _, err = health("--timeout", "200ms", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+    assert code == 1 and err.endswith("does not answer within 200 ms\n")
+
+
+def test_the_health_checks_are_ones_that_the_program_knows():
+    image = (rendering.ROOT / "Dockerfile").read_text()
+    compose = yaml.safe_load((rendering.ROOT / "docker-compose.yml").read_text())["services"]
+    [sidecar] = soundness.deployments(rendering.read(rendering.SIDECAR))
+    guard = soundness.guard_of(sidecar)
+    commands = [json.loads(re.search(r"^ +CMD (\[.*\])$", image, re.M)[1]),
+                compose["scripted"]["healthcheck"]["test"][1:],
+                *(guard[probe]["exec"]["command"] for probe in ("startupProbe", "livenessProbe", "readinessProbe"))]
+    for program, verb, *words in commands:
+        assert (program, verb) == ("/usr/local/bin/tigertally", "health")
+        # Nobody is there: 1, and not the 2 of flags that cannot be used.
+        assert health(*words, TIGERTALLY_ADMIN__LISTEN=f"127.0.0.1:{free_port()}")[0] == 1, words
+
+
 def wait_until(holds, seconds=20):
     end = time.monotonic() + seconds
     while not holds():

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 import examples
+import reference
 from running.process import ROOT, binary, free_port, inherited
 
 QUICKSTART = ROOT / "docs/quickstart.md"
@@ -26,6 +27,46 @@ def test_the_error_bodies_are_those_of_all_codes():
     explained = {code for codes in explained for code in re.findall(r"\w+", codes)}
     assert sorted(listed) == sorted(explained) == sorted(examples.EXAMPLES)
     assert list(examples.on_the_page()) == listed
+
+
+def test_the_tables_of_keys_are_what_the_program_tells():
+    known, page = reference.keys(), reference.CONFIGURATION.read_text()
+    assert reference.configuration(page, known) == page, "tests/documentation/reference.py --write"
+    asked = [what for mark, _ in reference.blocks(page) for what in mark.split()[1:]]
+    for key in known:
+        assert sum(reference.is_under(key["key"], what) for what in asked) == 1, key["key"]
+    assert len(known) > 70 and all(reference.is_under("upstream.url", what) == (what == "upstream") for what in asked)
+    known[3]["what"] += "."
+    assert reference.configuration(page, known) != page
+
+
+@pytest.fixture(scope="module")
+def metrics():
+    """The families of a fresh process."""
+    return reference.families(reference.scraped())
+
+
+def test_the_table_of_metrics_is_what_the_program_tells(metrics):
+    page = reference.METRICS.read_text()
+    assert reference.metrics(page, metrics) == page, "tests/documentation/reference.py --write"
+    assert len(metrics) > 25 and metrics["tigertally_overhead_seconds"]["bounds"]
+    assert reference.metrics(page, {**metrics, "tigertally_x": {"help": "X.", "type": "gauge", "labels": {}, "bounds": {}}}) != page
+
+
+def test_the_table_of_labels_has_every_value(metrics):
+    rows = re.findall(r"^\| (`(\w+)`[^|]*) \| (.*) \|$", reference.METRICS.read_text().split("\n## Labels")[1], re.M)
+    told = {}
+    for _, label, values in rows:
+        told.setdefault(label, set()).update(re.findall(r"`(\w+)`", values))
+    seen = {}
+    for one in metrics.values():
+        for label, values in one["labels"].items():
+            seen.setdefault(label, set()).update(values)
+    assert set(seen) - set(told) == {"version", "tool"}
+    codes = set(examples.EXAMPLES)
+    for label in set(seen) & set(told):
+        assert seen[label] - told[label] <= codes, label
+        assert told[label] <= seen[label] | {"note", "would_refuse"}, label
 
 
 def settings():
