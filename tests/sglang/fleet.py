@@ -1,7 +1,8 @@
 """Many SGLang servers from one import of SGLang, which is what takes a server its seconds to start.
 
 `POST /` with a JSON list of SGLang's arguments forks a server and answers `{"pid", "port"}`; `GET /PID` answers
-`{"ended": null}` while that one lives, else how it ended; `DELETE /PID` ends it. They all end with this process.
+`{"ended": null}` while that one lives, else how it ended; `DELETE /PID` ends it; `GET /parsers` answers what parsers this
+SGLang has. The servers all end with this process.
 """
 
 import http.server
@@ -13,7 +14,7 @@ import sys
 import traceback
 
 
-def take_orders(host, port, serve):
+def take_orders(host, port, serve, parsers):
     """Takes orders on `port`, for ever. `serve(port, args)` runs one server, in a process of its own."""
     living, ended = set(), {}
 
@@ -30,6 +31,8 @@ def take_orders(host, port, serve):
             self.reply({"pid": pid, "port": free})
 
         def do_GET(self):
+            if self.path == "/parsers":
+                return self.reply(parsers)
             reap(os.WNOHANG)
             self.reply({"ended": ended.get(self.named())})
 

@@ -140,7 +140,7 @@ def inkling(name, arguments):
     return f"<|message_model|>{name}<|content_invoke_tool_json|>{said}<|end_message|>"
 
 
-# `--tool-call-parser` -> the two calls. GigaChat 3 has no way to say two.
+# `--tool-call-parser` -> the two calls.
 TOOL_FORMATS = {
     "apertus2509": f"<|tools_prefix|>{json.dumps([{n: a} for n, a in CALLS])}<|tools_suffix|>",
     "beam": beam(),
@@ -236,3 +236,19 @@ REASONING_FORMATS = {
     "step3": thinks("step3"),
     "step3p5": thinks("step3p5"),
 }
+
+# What else a server must be started with.
+SERVER_ARGS = {"response_template": ("--tokenizer-path", "{model}/response_template")}
+
+# What a request must ask for beside, by parser: Beam's answer begins in the prompt, DeepSeek V4 thinks when it is told to.
+OPTIONS = {
+    "beam": {"chat_template_kwargs": {"opening": "<|start|>assistant"}},
+    "deepseek-v4": {"chat_template_kwargs": {"thinking": True}},
+    "deepseek-v41": {"chat_template_kwargs": {"thinking": True}},
+}
+
+# GigaChat 3 has no way to say two calls.
+ONE_CALL = {"gigachat3"}
+
+# This one leaves the thought where it is: before the answer.
+THOUGHT_IN_CONTENT = {"minimax-append-think"}

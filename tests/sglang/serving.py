@@ -5,6 +5,7 @@ import http.client
 import itertools
 import json
 import pathlib
+import re
 import sys
 import time
 import urllib.error
@@ -15,6 +16,7 @@ from running.tap import Tap
 
 HERE = pathlib.Path(__file__).parent
 CHAT = "/v1/chat/completions"
+MARK = re.compile(rb"\((request \d+)\)")
 
 
 def tool(name, properties, required=()):
@@ -34,7 +36,7 @@ class Fleet(Process):
     """SGLang, imported once; its servers are forks of it, started by SGLang's own arguments (see fleet.py)."""
 
     def __init__(self, model_dir, delay_ms=0):
-        self.port = free_port()
+        self.port, self.model_dir = free_port(), model_dir
         super().__init__(
             [sys.executable, str(HERE / "serve_scripted.py"), "--model-dir", str(model_dir), "--fleet",
              "--port", str(self.port), "--delay-ms", str(delay_ms)],
@@ -47,7 +49,8 @@ class Fleet(Process):
             return json.load(answer)
 
     def server(self, args):
-        return Server(self, args)
+        """One more server; `{model}` in its arguments is the tiny model's folder."""
+        return Server(self, [arg.replace("{model}", str(self.model_dir)) for arg in args])
 
 
 class Server:
@@ -95,9 +98,21 @@ class Chain:
     def send(self, said, stream, headers=None, **options):
         """Sends a request; returns the open connection and the mark that tells it from all others."""
         mark = f"request {next(self.serial)}"
-        body = {"model": "scripted", "tools": TOOLS, "stream": stream,
-                "messages": [{"role": "user", "content": f"({mark}) {said}"}], **options}
-        return post(self.gateway.port, body, headers), mark
+        return post(self.gateway.port, chat(f"({mark}) {said}", stream, **options), headers), mark
+
+    def send_whole(self, said, stream, **options):
+        """(status, body) as the client got them, and the request's mark. Several threads may ask at once."""
+        connection, mark = self.send(said, stream, **options)
+        return *whole(connection), mark
+
+    def upstream_exchanges(self):
+        """All that SGLang got and gave since the tap was told to forget, by mark; each once, or the test fails."""
+        found = {}
+        for exchange in self.tap.exchanges(CHAT):
+            mark = MARK.search(exchange.body)[1].decode()
+            assert mark not in found, f"SGLang got {mark} twice"
+            found[mark] = exchange
+        return found
 
     def upstream_exchange(self, mark):
         """What SGLang got and gave for that request; exactly once, or the test fails."""
@@ -114,6 +129,12 @@ class Chain:
         self.gateway.stop()
         self.tap.close()
         self.sglang.stop()
+
+
+def chat(said, stream, **options):
+    """The request to say that."""
+    messages = [{"role": "user", "content": said}]
+    return {"model": "scripted", "tools": TOOLS, "stream": stream, "messages": messages, **options}
 
 
 def post(port, body, headers=None):
