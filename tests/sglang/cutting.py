@@ -17,6 +17,7 @@ FAULTS = ("length", "abort")
 class Setting:
     """A server's parsers, and what its model says."""
 
+    name: str
     args: tuple
     said: str
     calls: list
@@ -27,21 +28,19 @@ class Setting:
 def tool_setting(name):
     args = ("--tool-call-parser", name, *formats.SERVER_ARGS.get(name, ()))
     calls = formats.CALLS[:1] if name in formats.ONE_CALL else formats.CALLS
-    return Setting(args, formats.TOOL_FORMATS[name], calls, False, formats.OPTIONS.get(name, {}))
+    return Setting(f"tool-{name}", args, formats.TOOL_FORMATS[name], calls, False, formats.OPTIONS.get(name, {}))
 
 
 def reasoning_setting(name):
     tool_parser, thought = formats.REASONING_FORMATS[name]
     with_tools = tool_setting(tool_parser)
     return dataclasses.replace(
-        with_tools, args=(*with_tools.args, "--reasoning-parser", name), said=thought + with_tools.said,
+        with_tools, name=f"reasoning-{name}", args=(*with_tools.args, "--reasoning-parser", name), said=thought + with_tools.said,
         thinks=name not in formats.THOUGHT_IN_CONTENT, options=formats.OPTIONS.get(name, with_tools.options))
 
 
-SETTINGS = {
-    **{f"tool-{name}": tool_setting(name) for name in formats.TOOL_FORMATS},
-    **{f"reasoning-{name}": reasoning_setting(name) for name in formats.REASONING_FORMATS},
-}
+SETTINGS = {setting.name: setting for setting in (
+    *map(tool_setting, formats.TOOL_FORMATS), *map(reasoning_setting, formats.REASONING_FORMATS))}
 
 
 def uncut(setting, chain, stream):

@@ -1,6 +1,6 @@
 """Many SGLang servers from one import of SGLang, which is what takes a server its seconds to start.
 
-`POST /` with a JSON list of SGLang's arguments forks a server and answers `{"pid", "port"}`; `GET /PID` answers
+`POST /` with `{"args": […], "env": {…}}` forks a server of SGLang and answers `{"pid", "port"}`; `GET /PID` answers
 `{"ended": null}` while that one lives, else how it ended; `DELETE /PID` ends it; `GET /parsers` answers what parsers this
 SGLang has. The servers all end with this process.
 """
@@ -20,13 +20,13 @@ def take_orders(host, port, serve, parsers):
 
     class Orders(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            args = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            order = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with socket.socket() as probe:
                 probe.bind((host, 0))
                 free = probe.getsockname()[1]
             pid = os.fork()
             if pid == 0:
-                become(free, args)
+                become(free, **order)
             living.add(pid)
             self.reply({"pid": pid, "port": free})
 
@@ -55,10 +55,11 @@ def take_orders(host, port, serve, parsers):
         def log_message(self, *_):
             pass
 
-    def become(free, args):
+    def become(free, args, env):
         """The child: lets go of what is the parent's, and serves until it is killed."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         orders.socket.close()
+        os.environ.update(env)
         try:
             serve(free, args)
         except BaseException:

@@ -48,17 +48,17 @@ class Fleet(Process):
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
-    def server(self, args):
+    def server(self, args, env=None):
         """One more server; `{model}` in its arguments is the tiny model's folder."""
-        return Server(self, [arg.replace("{model}", str(self.model_dir)) for arg in args])
+        return Server(self, [arg.replace("{model}", str(self.model_dir)) for arg in args], env or {})
 
 
 class Server:
     """One SGLang server of a fleet."""
 
-    def __init__(self, fleet, args):
+    def __init__(self, fleet, args, env):
         self.fleet = fleet
-        started = fleet.order("POST", "/", list(args))
+        started = fleet.order("POST", "/", {"args": args, "env": env})
         self.pid, self.port = started["pid"], started["port"]
         end = time.monotonic() + 60
         while not self._answers():
