@@ -134,7 +134,7 @@ class Chain:
 def chat(said, stream, **options):
     """The request to say that."""
     messages = [{"role": "user", "content": said}]
-    return {"model": "scripted", "tools": TOOLS, "stream": stream, "messages": messages, **options}
+    return {"model": "scripted", "tools": TOOLS, "stream": stream, "messages": messages} | options
 
 
 def post(port, body, headers=None):

@@ -6,6 +6,7 @@
 `test_every_parser.py` holds the table of the parsers.
 """
 
+import itertools
 import pathlib
 import re
 import subprocess
@@ -14,13 +15,15 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import formats  # noqa: E402
 from cutting import FAULTS, SETTINGS, cut_by_model, cuts  # noqa: E402
 from faults import ANSWERS, REQUESTS, TASKS, UNKNOWN, Side  # noqa: E402
 from running.process import ROOT, Gateway  # noqa: E402
-from serving import HERE, Chain, Fleet  # noqa: E402
+from serving import HERE, TOOLS, Chain, Fleet, calls_in, chat, post, raw, whole  # noqa: E402
 
 PAGE = ROOT / "docs/sglang.md"
 PARSER = "qwen25"
+FORWARDING = {"by default": {}, "with `SGLANG_FORWARD_UNKNOWN_TOOLS=1`": {"SGLANG_FORWARD_UNKNOWN_TOOLS": "1"}}
 
 
 def alone(given):
@@ -69,12 +72,12 @@ def answered(faults, sglang, gateway):
 
 def played(fleet):
     """The tables of faults, by name."""
-    tables = {}
-    for forwards in (False, True):
-        sglang = fleet.server(["--tool-call-parser", PARSER], {"SGLANG_FORWARD_UNKNOWN_TOOLS": "1"} if forwards else {}).port
+    tables = {"dropped": dropped(fleet)}
+    for forwards in FORWARDING:
+        sglang = fleet.server(["--tool-call-parser", PARSER], FORWARDING[forwards]).port
         with Gateway(f"http://127.0.0.1:{sglang}") as gateway:
             ports = sglang, gateway.port
-            if forwards:
+            if FORWARDING[forwards]:
                 tables["unknown tools, forwarded"] = answered(UNKNOWN, *ports)
             else:
                 tables["requests"] = asked(REQUESTS, "the request holds", *ports)
@@ -82,6 +85,23 @@ def played(fleet):
                 tables["unknown tools"] = answered(UNKNOWN, *ports)
                 tables["tasks"] = asked(TASKS, "what comes", *ports)
     return tables
+
+
+def dropped(fleet):
+    """Which parsers drop a call of a tool that was not offered, beside one that was."""
+    offered = [tool for tool in TOOLS if tool["function"]["name"] != formats.CALLS[1][0]]
+    droppers = {}
+    for name, (forwards, env) in itertools.product(formats.TOOL_FORMATS, FORWARDING.items()):
+        setting = SETTINGS[f"tool-{name}"]
+        if name not in formats.ONE_CALL:
+            server = fleet.server(setting.args, env)
+            for stream in (False, True):
+                body = chat(raw(setting.said), stream, **setting.options, tools=offered)
+                came = [called for called, _ in calls_in(whole(post(server.port, body))[1], stream)]
+                how = ("streamed" if stream else "whole") + f", {forwards}"
+                droppers.setdefault(how, []).extend([f"`{name}`"] if formats.CALLS[1][0] not in came else [])
+            server.stop()
+    return table("", "drop it") + [row(how, ", ".join(names)) for how, names in droppers.items()]
 
 
 def parsers(fleet):
