@@ -212,7 +212,6 @@ mod tests {
             r#""artifact":{"rows":["late secret"]}"#,
             r#""result":"late secret""#,
             r#""content_blocks":[{"type":"text","text":"late secret"}]"#,
-            r#""Content":"late secret""#,
             r#""late secret":null"#,
             r#""name":"late secret""#,
             r#""name":["late secret"]"#,

@@ -25,7 +25,7 @@ impl Program {
     ) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let log = File::create(scratch.path().join("log")).unwrap();
-        let (listen, admin) = (free_address(), free_address());
+        let [listen, admin] = free_addresses();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tigertally"));
         command
             .args(["serve", "--upstream", upstream, "--listen", &listen, "--admin-listen", &admin])
@@ -79,8 +79,9 @@ impl Drop for Program {
     }
 }
 
-/// An address that nobody listens on just now.
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+/// Two addresses that nobody listens on just now.
+fn free_addresses() -> [String; 2] {
+    // Both are held until both are known: else the same might be found twice.
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().to_string())
 }

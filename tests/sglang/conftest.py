@@ -1,12 +1,11 @@
-"""What the tests of this directory share."""
+"""What the suites here share: the tiny model, and SGLang imported once."""
 
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-HERE = pathlib.Path(__file__).parent
+from serving import HERE, Fleet
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +13,9 @@ def model_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tinymodel")
     subprocess.run([sys.executable, HERE / "make_tiny.py", folder], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def fleet(model_dir):
+    with Fleet(model_dir) as fleet:
+        yield fleet

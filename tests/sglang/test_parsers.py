@@ -8,14 +8,11 @@ import base64
 import http.client
 import json
 import pathlib
-import sys
 
 import httpx
 import orjson
 import pytest
 from openai._streaming import SSEDecoder
-
-from running.process import Process, free_port
 
 HERE = pathlib.Path(__file__).parent
 PARSERS = {"json": json.loads, "orjson": orjson.loads}
@@ -105,14 +102,10 @@ def test_clients_find_in_a_stream_what_the_table_says(row):
 
 
 @pytest.fixture(scope="module")
-def sglang(model_dir):
-    port = free_port()
-    process = Process(
-        [sys.executable, str(HERE / "serve_scripted.py"), "--model-dir", str(model_dir),
-         "--port", str(port), "--", "--tool-call-parser", "qwen"],
-        f"http://127.0.0.1:{port}/v1/models", seconds=120)
-    yield port
-    process.stop()
+def sglang(fleet):
+    server = fleet.server(["--tool-call-parser", "qwen"])
+    yield server.port
+    server.stop()
 
 
 def status_of(port, body):

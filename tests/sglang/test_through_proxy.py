@@ -5,34 +5,13 @@ and SGLang holds SGLang's own bytes, since ids and times differ from request to 
 """
 
 import dataclasses
-import http.client
-import itertools
 import json
-import pathlib
 import socket
-import sys
 import time
 
 import pytest
 
-from running.process import Gateway, Process, free_port
-from running.tap import Tap
-
-HERE = pathlib.Path(__file__).parent
-CHAT = "/v1/chat/completions"
-
-
-def tool(name, properties, required=()):
-    parameters = {"type": "object", "properties": properties, "required": list(required)}
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
-
-
-TEXT = {"type": "string"}
-TOOLS = [
-    tool("get_weather", {"city": TEXT, "unit": TEXT}, ["city"]),
-    tool("get_time", {"tz": TEXT}, ["tz"]),
-    tool("ping", {}),
-]
+from serving import CHAT, Chain, calls_in, events, script
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,102 +44,42 @@ STREAMING = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 EACH_PARSER = pytest.mark.parametrize("chain", PARSERS, indirect=True, scope="module")
 
 
-class Chain:
-    """client → gateway → tap → SGLang."""
-
-    def __init__(self, parser, model_dir, env=None):
-        self.parser, self.serial = parser, itertools.count()
-        port = free_port()
-        self.sglang = Process(
-            [sys.executable, str(HERE / "serve_scripted.py"), "--model-dir", str(model_dir),
-             "--port", str(port), "--", *parser.args],
-            f"http://127.0.0.1:{port}/v1/models", seconds=120)
-        self.tap = Tap(port)
-        try:
-            self.gateway = Gateway(f"http://127.0.0.1:{self.tap.port}", env)
-        except BaseException:
-            self.sglang.stop()
-            raise
-
-    def send(self, script, stream, headers=None):
-        """Sends a request; returns the open connection and the mark that tells it from all others."""
-        mark = f"request {next(self.serial)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=30)
-        body = {"model": "scripted", "tools": TOOLS, "stream": stream,
-                "messages": [{"role": "user", "content": f"({mark}) [[script:{script}]]"}]}
-        headers = {"content-type": "application/json", **(headers or {})}
-        connection.request("POST", CHAT, json.dumps(body), headers)
-        return connection, mark
-
-    def upstream_exchange(self, mark):
-        """What SGLang got and gave for that request; exactly once, or the test fails."""
-        found = [e for e in self.tap.exchanges(CHAT) if f"({mark})".encode() in e.body]
-        assert len(found) == 1, f"SGLang got {mark} {len(found)} times"
-        return found[0]
-
-    def ask(self, script, stream, headers=None):
-        """(status, body) as the client got them, and SGLang's side of the same exchange."""
-        connection, mark = self.send(script, stream, headers)
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        return answer.status, body, self.upstream_exchange(mark)
-
-    def close(self):
-        self.gateway.stop()
-        self.tap.close()
-        self.sglang.stop()
-
-
 @pytest.fixture(scope="module")
-def chain(request, model_dir):
-    chain = Chain(PARSERS[request.param], model_dir)
+def chain(request, fleet):
+    parser = PARSERS[request.param]
+    chain = Chain(fleet, parser.args)
+    chain.parser = parser
     yield chain
     chain.close()
 
 
-def events(body):
-    """The JSON payloads of an event stream."""
-    lines = (line for line in body.decode().split("\n") if line.startswith("data: {"))
-    return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-
-def call_count(body, stream):
-    """How many calls a body holds, counted by index as a client would."""
-    if not stream:
-        message = json.loads(body)["choices"][0]["message"]
-        return len(message.get("tool_calls") or [])
-    deltas = (choice["delta"] for event in events(body) for choice in event.get("choices", []))
-    return len({call["index"] for delta in deltas for call in delta.get("tool_calls") or []})
-
-
 def passing_cases():
     for name, parser in PARSERS.items():
-        for script, calls in parser.calls.items():
-            yield pytest.param(name, script, calls, id=f"{name}-{script}")
+        for said, calls in parser.calls.items():
+            yield pytest.param(name, said, calls, id=f"{name}-{said}")
 
 
 @STREAMING
-@pytest.mark.parametrize("chain, script, calls", list(passing_cases()), indirect=["chain"], scope="module")
-def test_sound_answers_pass_byte_for_byte(chain, script, calls, stream):
-    status, body, upstream = chain.ask(script, stream)
+@pytest.mark.parametrize("chain, name, calls", list(passing_cases()), indirect=["chain"], scope="module")
+def test_sound_answers_pass_byte_for_byte(chain, name, calls, stream):
+    status, body, upstream = chain.ask(script(name), stream)
     assert status == upstream.status == 200
-    assert call_count(upstream.answer, stream) == calls, "the script does what its name says"
+    assert len(calls_in(upstream.answer, stream)) == calls, "the script does what its name says"
     assert body == upstream.answer
 
 
 @STREAMING
 @EACH_PARSER
 def test_a_call_cut_by_length_never_comes_out(chain, stream):
-    status, body, upstream = chain.ask(chain.parser.cut, stream)
+    status, body, upstream = chain.ask(script(chain.parser.cut), stream)
     assert b'"finish_reason":"length"' in upstream.answer
-    if not call_count(upstream.answer, stream):
+    if not calls_in(upstream.answer, stream):
         assert not stream, "SGLang lets a cut call out in every stream"
         assert (status, body) == (200, upstream.answer), "without a call, a cut text is only a text"
         return
     if stream:
         assert status == 200
-        assert call_count(body, stream) == 0
+        assert calls_in(body, stream) == []
         assert events(body)[-1]["error"]["code"] == "truncated_call"
         assert b"[DONE]" not in body
     else:
@@ -171,7 +90,7 @@ def test_a_call_cut_by_length_never_comes_out(chain, stream):
 @STREAMING
 @EACH_PARSER
 def test_a_client_that_leaves_aborts_its_request_within_a_second(chain, stream):
-    connection, mark = chain.send("slow", stream)
+    connection, mark = chain.send(script("slow"), stream)
     if stream:
         assert connection.getresponse().read(1), "the stream has begun"
     else:
@@ -201,10 +120,10 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @pytest.fixture(params=["off", "on"])
-def traced(request, model_dir):
+def traced(request, fleet):
     """SGLang behind a gateway whose traces are off, or on (for a collector that is not there)."""
     env = {"TIGERTALLY_TELEMETRY__OTLP_ENDPOINT": "http://127.0.0.1:9"} if request.param == "on" else None
-    chain = Chain(PARSERS["qwen"], model_dir, env)
+    chain = Chain(fleet, PARSERS["qwen"].args, env)
     yield chain, request.param == "on"
     chain.close()
 
@@ -213,7 +132,7 @@ def traced(request, model_dir):
 def test_sglang_takes_up_the_trace_of_the_client(traced, stream):
     chain, is_on = traced
     sent = f"00-{TRACE}-{SPAN}-01"
-    status, _, upstream = chain.ask("q_one", stream, {"traceparent": sent})
+    status, _, upstream = chain.ask(script("q_one"), stream, {"traceparent": sent})
     assert status == 200
     got = upstream.headers["traceparent"]
     version, trace, span, flags = got.split("-")
