@@ -81,7 +81,8 @@ async fn what_the_server_sets_is_refused_at_any_depth_in_any_spelling() {
         refused(&env, &[Call("c1", "get_order", arguments)], "server_owned_argument", &told).await;
     }
     // A key that parsers read differently hides nothing: it is no JSON to be run.
-    let halved = Call("c1", "get_order", r#"{"order_id":"A1","x\ud800":1,"user_id":"7f3a-private"}"#);
+    let halved =
+        Call("c1", "get_order", r#"{"order_id":"A1","x\ud800":1,"user_id":"7f3a-private"}"#);
     refused(&env, &[halved], "arguments_malformed", &["surrogate pair"]).await;
     for arguments in [
         r#"{"order_id":"user_id"}"#,
