@@ -15,6 +15,7 @@ use super::{
 use crate::ledger;
 use crate::ledger::event::Millis;
 use crate::ledger::rules::AtEnd;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,12 +219,13 @@ fn conversation(
     findings: &Findings,
 ) -> Vec<Found<String>> {
     let mut names: Vec<Found<String>> = Vec::new();
+    let mut known = HashSet::new();
     if let Some(list) = section.filled_list("headers") {
         policy.conversation_headers.clear();
         for mut name in list {
             let Some(header) = header_name(&name, findings) else { continue };
             name.value = header.as_str().to_owned();
-            if names.iter().any(|other| other.value == name.value) {
+            if !known.insert(header.clone()) {
                 findings.tell(&name.origin, &name.key, format!("names \"{header}\" twice"));
             }
             policy.conversation_headers.push(header);

@@ -5,6 +5,7 @@ use super::section::{Found, Section, count, span, words};
 use super::upstream::beside;
 use super::{Tool, Tools};
 use crate::guard::schema::Schema;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Largest schema file that is read.
@@ -44,10 +45,11 @@ fn tool(mut section: Section<'_>, findings: &Findings) -> Tool {
 /// A list of names, none empty, none twice.
 fn named(list: Vec<Found<String>>, findings: &Findings) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(list.len());
+    let mut known = HashSet::new();
     for name in list {
         if name.value.is_empty() {
             findings.tell(&name.origin, &name.key, "holds an empty name");
-        } else if names.contains(&name.value) {
+        } else if !known.insert(name.value.clone()) {
             findings.tell(&name.origin, &name.key, format!("names \"{}\" twice", name.value));
         } else {
             names.push(name.value);
