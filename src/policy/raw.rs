@@ -20,6 +20,9 @@ const CONFIG_VARIABLE: &str = "TIGERTALLY_CONFIG";
 /// The one section key whose variable may be written with a single underscore: it is what most set.
 const UPSTREAM_URL_VARIABLE: &str = "UPSTREAM_URL";
 
+/// Most syntax errors that are told: a file that is no TOML at all has one in each line.
+const MOST_ERRORS: usize = 64;
+
 /// A value and where it stands.
 #[derive(Clone)]
 pub(super) struct Located {
@@ -62,7 +65,8 @@ pub(super) type Table = BTreeMap<String, Located>;
 pub(super) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Table {
     let file = File::of(path, text);
     let (table, errors) = DeTable::parse_recoverable(text);
-    problems.extend(errors.into_iter().map(|error| Problem {
+    let more = errors.len().saturating_sub(MOST_ERRORS);
+    problems.extend(errors.into_iter().take(MOST_ERRORS).map(|error| Problem {
         origin: file.at(error.span().map_or(0, |span| span.start)),
         key: String::new(),
         // Only the parser's own words: its full display quotes the line, which may hold anything.
@@ -72,6 +76,10 @@ pub(super) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Tab
             error.span().map_or_else(String::new, |span| file.column(span.start))
         ),
     }));
+    if more > 0 {
+        let message = format!("not valid TOML at {more} further places: is this the right file?");
+        problems.push(Problem { origin: file.at(text.len()), key: String::new(), message });
+    }
     file.table(table.get_ref())
 }
 

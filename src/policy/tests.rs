@@ -313,6 +313,14 @@ fn each_problem_names_line_key_and_way_out() {
 }
 
 #[test]
+fn a_file_that_is_no_toml_at_all_is_not_told_line_by_line() {
+    let told = problems(&":\n".repeat(5_000));
+    assert!((2..100).contains(&told.len()), "{} problems", told.len());
+    let last = "further places: is this the right file?";
+    assert!(told.last().is_some_and(|it| it.ends_with(last)), "{:?}", told.last());
+}
+
+#[test]
 fn all_problems_are_told_at_once_in_the_order_of_the_lines() {
     let text = "listne = 1\n[guard]\nprofile = \"x\"\n[guard.rules]\nfoo = \"off\"\n[limits]\nbody_bytes = \"x\"\n";
     let told = problems(text);
