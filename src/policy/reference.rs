@@ -2,7 +2,7 @@
 //!
 //! Defaults are not written down here: they are read off the policies that a bare configuration gives. Only where a key
 //! has none, or it hangs on the machine, words say so. A test holds the names to those that are read
-//! ([`super::resolve`]), and what needs a restart to what a reload keeps ([`super::reload`]).
+//! (`resolve`), and what needs a restart to what a reload keeps (`reload`).
 
 use super::{Policy, Sources, load_built_in};
 use toml::Table;

@@ -3,7 +3,7 @@
 //! A handful of plain keys (nearly every object) are compared as they are and cost no allocation; more
 //! keys, or escaped ones, go into a hashed set, so that no body makes this quadratic.
 //!
-//! And the keys that are [`Judged`], to find one that only differs from them in case.
+//! And the keys that are judged, to find one that only differs from them in case.
 
 use super::json::Text;
 use smallvec::SmallVec;
