@@ -226,3 +226,32 @@ impl Running<'_> {
         Digest(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::wire::request::ChatRequest;
+
+    /// A result comes in a list and by the control API, and a list of any length is fed in pieces of any: all must
+    /// give the same, on both sides of the length from which texts are shortened.
+    #[test]
+    fn what_is_fed_counts_and_not_how() {
+        let key = DigestKey::new([7; 32]);
+        let mut before = None;
+        for length in 0..3 * SHORT {
+            let raw = format!("\"{}\"", "x".repeat(length));
+            let body = format!(r#"{{"messages":[{{"content":{raw},"role":"user"}}]}}"#);
+            let request = ChatRequest::parse(body.as_bytes(), 16).unwrap();
+            let message = &request.messages[0];
+            let whole = key.json("result", &raw);
+            assert_eq!(key.text("result", &message.text.unwrap()), whole, "{length}");
+            let (mut by_members, mut bytewise) = (key.begin("list"), key.begin("list"));
+            by_members.object(request.members_of(message));
+            message.raw.bytes().chain([0]).for_each(|byte| bytewise.update(&[byte]));
+            assert_eq!(by_members.digest(), bytewise.digest(), "{length}");
+            assert_eq!(by_members.digest(), key.json("list", message.raw), "{length}");
+            assert_ne!(before.replace(whole), Some(whole), "{length}");
+        }
+    }
+}

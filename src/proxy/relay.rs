@@ -26,7 +26,6 @@ use super::screen::Payload;
 use super::upstream::Upcall;
 use crate::guard::assembly::{Assembly, Step};
 use crate::guard::fault::{Code, Fault};
-use crate::guard::stream::unfinished;
 use crate::guard::verdict::Action;
 use crate::ledger::event::Ending;
 use crate::wire::chunk::Stencil;
@@ -202,25 +201,6 @@ impl Relay {
         ready!(timer.as_mut().poll(cx));
         self.comment = None;
         Poll::Ready(())
-    }
-
-    /// At the end of the body, an event without its blank line: the standard discards it, but line-wise
-    /// clients do not, so it is judged as if the blank line stood there.
-    fn end_of_body(&mut self) {
-        self.at_end = true;
-        let left = std::mem::take(&mut self.decoder).finish();
-        if matches!(self.phase, Phase::Over) {
-            return;
-        }
-        let Some(event) = unfinished(left) else { return };
-        let depth = self.settings.policy.limits.depth;
-        let unreadable = matches!(Payload::of(&event, depth), Payload::Unreadable);
-        if unreadable && matches!(self.phase, Phase::Answered | Phase::Tail) {
-            // The answer is whole without it, and a piece of JSON is nothing to any client.
-            return;
-        }
-        self.torn = true;
-        self.take(event);
     }
 
     fn take(&mut self, mut event: Event) {

@@ -2,6 +2,8 @@
 
 use super::{Last, Phase, Relay};
 use crate::guard::assembly::End;
+use crate::guard::screen::Payload;
+use crate::guard::stream::unfinished;
 use crate::ledger::event::Ending;
 use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
@@ -9,6 +11,25 @@ use crate::telemetry::ExchangeOutcome;
 use bytes::Bytes;
 
 impl Relay {
+    /// At the end of the body, an event without its blank line: the standard discards it, but line-wise
+    /// clients do not, so it is judged as if the blank line stood there.
+    pub(super) fn end_of_body(&mut self) {
+        self.at_end = true;
+        let left = std::mem::take(&mut self.decoder).finish();
+        if matches!(self.phase, Phase::Over) {
+            return;
+        }
+        let Some(event) = unfinished(left) else { return };
+        let depth = self.settings.policy.limits.depth;
+        let unreadable = matches!(Payload::of(&event, depth), Payload::Unreadable);
+        if unreadable && matches!(self.phase, Phase::Answered | Phase::Tail) {
+            // The answer is whole without it, and a piece of JSON is nothing to any client.
+            return;
+        }
+        self.torn = true;
+        self.take(event);
+    }
+
     /// Judges what came, and asks the ledger.
     pub(super) fn conclude(&mut self, last: Last) {
         self.journal.judges();
