@@ -19,6 +19,7 @@ pub(crate) enum Contender {
     Axum,
     Tracked,
     Untracked,
+    Observed,
     Redis,
     SglangRouter,
     Litellm,
@@ -26,12 +27,23 @@ pub(crate) enum Contender {
 }
 
 use Contender::{
-    Axum, Direct, Hyper, Litellm, Nginx, Portkey, Redis, SglangRouter, Tracked, Untracked,
+    Axum, Direct, Hyper, Litellm, Nginx, Observed, Portkey, Redis, SglangRouter, Tracked, Untracked,
 };
 
 impl Contender {
-    pub(crate) const ALL: [Contender; 10] =
-        [Direct, Nginx, Hyper, Axum, Tracked, Untracked, Redis, SglangRouter, Litellm, Portkey];
+    pub(crate) const ALL: [Contender; 11] = [
+        Direct,
+        Nginx,
+        Hyper,
+        Axum,
+        Tracked,
+        Untracked,
+        Observed,
+        Redis,
+        SglangRouter,
+        Litellm,
+        Portkey,
+    ];
     /// Those of a quick run.
     pub(crate) const QUICK: [Contender; 6] = [Direct, Nginx, Hyper, Axum, Tracked, Untracked];
 
@@ -44,6 +56,7 @@ impl Contender {
             Axum => "axum-reqwest",
             Tracked => "tigertally",
             Untracked => "tigertally-untracked",
+            Observed => "tigertally-observed",
             Redis => "tigertally-redis",
             SglangRouter => "sglang-router",
             Litellm => "litellm",
@@ -60,6 +73,7 @@ impl Contender {
             Axum => "axum + reqwest, no guard",
             Tracked => "Tigertally, tracked",
             Untracked => "Tigertally, untracked",
+            Observed => "Tigertally, tracked, records and traces",
             Redis => "Tigertally, Redis",
             SglangRouter => "sglang-router",
             Litellm => "LiteLLM",
@@ -68,11 +82,11 @@ impl Contender {
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Tracked | Untracked | Redis)
+        matches!(self, Tracked | Untracked | Observed | Redis)
     }
 
     pub(crate) fn is_tracked(self) -> bool {
-        matches!(self, Tracked | Redis)
+        matches!(self, Tracked | Observed | Redis)
     }
 
     pub(crate) fn is_peer(self) -> bool {
@@ -128,7 +142,7 @@ pub(crate) fn start(contender: Contender, places: &Places) -> Result<Started, St
         }
         Nginx => nginx(&room, started.listen, places)?,
         Hyper | Axum => floor(contender.key(), started.listen, places.upstream),
-        Tracked | Untracked | Redis => {
+        Tracked | Untracked | Observed | Redis => {
             let store = if contender == Redis {
                 let (redis, url) = redis(&room)?;
                 started._beside = Some(redis);
@@ -138,7 +152,11 @@ pub(crate) fn start(contender: Contender, places: &Places) -> Result<Started, St
             };
             let admin = free_port();
             started.admin = Some(admin);
-            tigertally(started.listen, admin, &store, places)
+            let mut command = tigertally(started.listen, admin, &store, places);
+            if contender == Observed {
+                observe(&mut command, &room, places);
+            }
+            command
         }
         SglangRouter => sglang_router(started.listen, places)?,
         Litellm => litellm(&room, started.listen, places)?,
@@ -169,6 +187,13 @@ fn tigertally(listen: SocketAddr, admin: SocketAddr, store: &str, places: &Place
         .env("TIGERTALLY_LIMITS__CONNECTIONS", "20000")
         .env("TIGERTALLY_CONVERSATION__MAX_PER_PRINCIPAL", "1000000");
     command
+}
+
+/// Whatever can be told is told: task records to a file, traces to the upstream, which takes them.
+fn observe(command: &mut Command, room: &Path, places: &Places) {
+    command
+        .env("TIGERTALLY_TELEMETRY__RECORD_FILE", room.join("tasks.jsonl"))
+        .env("TIGERTALLY_TELEMETRY__OTLP_ENDPOINT", format!("http://{}", places.upstream));
 }
 
 fn redis(room: &Path) -> Result<(Process, String), String> {

@@ -88,6 +88,9 @@ pub(crate) struct Instance {
     /// Tool results that the ledger accepted, and calls that it registered.
     pub(crate) accepted: Option<f64>,
     pub(crate) registered: Option<f64>,
+    /// Spans that it made, and what of them and of its records nobody got.
+    pub(crate) spans: Option<f64>,
+    pub(crate) untold: f64,
 }
 
 /// Who was not measured.

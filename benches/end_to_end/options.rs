@@ -20,8 +20,8 @@ pub(crate) struct CommandLine {
     /// Rounds [default: 5, or 3 when quick]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Contenders: direct, nginx, hyper, axum-reqwest, tigertally, tigertally-untracked, tigertally-redis,
-    /// sglang-router, litellm, portkey
+    /// Contenders: direct, nginx, hyper, axum-reqwest, tigertally, tigertally-untracked, tigertally-observed,
+    /// tigertally-redis, sglang-router, litellm, portkey
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Workloads: 1k, 200k, 4m, stream, burst, latency

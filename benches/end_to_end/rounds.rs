@@ -157,9 +157,18 @@ async fn finish(one: &mut Ready, streams: usize) {
     one.instance.loaded_bytes = process.resident_bytes();
     if let Some(admin) = one.started.admin {
         let metrics = metrics(admin).await.unwrap_or_default();
-        let sum = |name: &str, verdict: &str| sum_of(&metrics, name, verdict);
-        one.instance.accepted = sum("tigertally_results_total", "accepted");
-        one.instance.registered = sum("tigertally_calls_total", "pass");
+        let sum = |name: &str, label: &str| sum_of(&metrics, name, label);
+        one.instance.accepted = sum("tigertally_results_total", "verdict=\"accepted\"");
+        one.instance.registered = sum("tigertally_calls_total", "verdict=\"pass\"");
+        one.instance.spans = sum("tigertally_spans_total", "");
+        one.instance.untold = [
+            sum("tigertally_spans_total", "outcome=\"dropped\""),
+            sum("tigertally_spans_total", "outcome=\"failed\""),
+            sum("tigertally_record_dropped_total", ""),
+        ]
+        .iter()
+        .flatten()
+        .sum();
     }
     if streams == 0 {
         return;
@@ -182,10 +191,9 @@ pub(crate) async fn metrics(admin: std::net::SocketAddr) -> Option<String> {
     response.text().await.ok()
 }
 
-/// The sum of a counter's series with one verdict.
-fn sum_of(metrics: &str, name: &str, verdict: &str) -> Option<f64> {
-    let label = format!("verdict=\"{verdict}\"");
-    let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(&label));
+/// The sum of a counter's series that have this label, or of all.
+fn sum_of(metrics: &str, name: &str, label: &str) -> Option<f64> {
+    let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
     let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }

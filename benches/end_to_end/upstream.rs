@@ -45,6 +45,8 @@ pub(crate) async fn serve(addr: SocketAddr) {
 async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
     let path = request.uri().path().to_owned();
     if request.method() == http::Method::GET || !path.ends_with("/chat/completions") {
+        // Traces among others: they are taken, and nothing is done with them.
+        tail_of(request.into_body()).await;
         return Ok(json(Bytes::from_static(about(&path).as_bytes())));
     }
     let Some(tail) = tail_of(request.into_body()).await else {

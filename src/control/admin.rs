@@ -202,7 +202,7 @@ impl Admin {
         if let Some(key) = key {
             request.headers_mut().insert(header::AUTHORIZATION, key.clone());
         }
-        let answer = self.gateway.client().request(request);
+        let answer = self.gateway.pool().request(request);
         // A server without that path is there all the same; one that says 5xx is not.
         matches!(
             tokio::time::timeout(PROBE_PATIENCE, answer).await,

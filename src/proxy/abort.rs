@@ -5,7 +5,7 @@
 //! a client's own short `rid` could abort strangers' work, so only ids that we minted are ever named.
 //! Fire and forget, bounded, counted.
 
-use super::pool::{HttpClient, UpBody};
+use super::pool::{Pool, UpBody};
 use crate::ledger::event::ExchangeId;
 use crate::telemetry::{AbortOutcome, Metrics};
 use crate::wire::hex::Hex;
@@ -65,7 +65,7 @@ pub(crate) struct Target {
 
 /// Sends aborts.
 pub(crate) struct Aborter {
-    client: HttpClient,
+    pool: Pool,
     target: ArcSwap<Target>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -77,14 +77,14 @@ impl Aborter {
     /// An aborter that posts to `target`, on `runtime`.
     #[must_use]
     pub(crate) fn new(
-        client: HttpClient,
+        pool: Pool,
         target: Target,
         tasks: TaskTracker,
         runtime: Handle,
         metrics: Metrics,
     ) -> Self {
         Aborter {
-            client,
+            pool,
             target: ArcSwap::from_pointee(target),
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             tasks,
@@ -114,7 +114,7 @@ impl Aborter {
         if let Some(key) = &target.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
-        let answer = self.client.request(request);
+        let answer = self.pool.request(request);
         let metrics = self.metrics.clone();
         let task = async move {
             let outcome = match tokio::time::timeout(PATIENCE, answer).await {

@@ -221,6 +221,7 @@ pub(super) struct Through {
     _passage: Option<Passage>,
     journal: Box<Journal>,
     ending: ExchangeOutcome,
+    broken: Option<Broken>,
 }
 
 impl Through {
@@ -232,7 +233,17 @@ impl Through {
         journal: Box<Journal>,
         ending: ExchangeOutcome,
     ) -> Self {
-        Through { upcall, _passage: passage, journal, ending }
+        Through { upcall, _passage: passage, journal, ending, broken: None }
+    }
+
+    /// An error, which waits for one turn: when it is told, the HTTP server drops what it has not yet sent.
+    fn breaks(&mut self, broken: Broken, cx: &mut Context<'_>) -> Poll<std::io::Error> {
+        if self.broken.replace(broken).is_none() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.journal.ends(ExchangeOutcome::UpstreamError);
+        Poll::Ready(std::io::Error::other(broken.message()))
     }
 }
 
@@ -244,7 +255,11 @@ impl Body for Through {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        self.upcall.poll_data(cx).map(|data| match data {
+        if let Some(broken) = self.broken {
+            return self.breaks(broken, cx).map(|error| Some(Err(error)));
+        }
+        let data = ready!(self.upcall.poll_data(cx));
+        Poll::Ready(match data {
             Some(Ok(data)) => {
                 if self.upcall.size_hint().exact() == Some(0) {
                     // The HTTP server does not ask again after the last byte of a known length.
@@ -254,8 +269,7 @@ impl Body for Through {
                 Some(Ok(Frame::data(data)))
             }
             Some(Err(broken)) => {
-                self.journal.ends(ExchangeOutcome::UpstreamError);
-                Some(Err(std::io::Error::other(broken.message())))
+                return self.breaks(broken, cx).map(|error| Some(Err(error)));
             }
             None => {
                 let ending = self.ending;

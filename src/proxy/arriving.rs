@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 /// Why a body does not go up to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
-pub enum Unfit {
+pub(crate) enum Unfit {
     /// More than may be.
     TooLarge,
     /// Not in its time.
@@ -52,7 +52,7 @@ impl Unfit {
 
 /// A client's body on its way.
 #[derive(Debug)]
-pub struct Arriving {
+pub(crate) struct Arriving {
     body: Incoming,
     left: usize,
     pace: Pace,

@@ -82,7 +82,7 @@ fn send(
         &settings.kept_back,
     );
     Ok(Upcall::start(
-        &gateway.client,
+        &gateway.pool,
         request,
         settings.patience(),
         rid,

@@ -10,7 +10,7 @@ use super::cut::Cut;
 use super::flights::Flights;
 use super::identity::{self, Doorkeeper, KeySets};
 use super::places::Places;
-use super::pool::{self, HttpClient};
+use super::pool::Pool;
 use super::upstream::Patience;
 use crate::guard::offer::ToolRules;
 use crate::guard::schema::SchemaCache;
@@ -169,7 +169,7 @@ pub struct Gateway {
     pub(crate) flights: Arc<Flights>,
     arrears: Arrears,
     pub(crate) replica: Replica,
-    pub(crate) client: HttpClient,
+    pub(crate) pool: Pool,
     pub(crate) aborter: Arc<Aborter>,
     pub(crate) schemas: SchemaCache,
     pub(crate) places: Arc<Places>,
@@ -199,11 +199,11 @@ impl Gateway {
         let tasks = TaskTracker::new();
         let key_sets = KeySets::new(tasks.clone(), runtime.clone());
         let settings = Settings::new(policy, &key_sets)?;
-        let client = pool::client(settings.policy.upstream.connect_timeout);
+        let pool = Pool::new(settings.policy.upstream.connect_timeout);
         let endpoint = settings.policy.otlp_endpoint.as_ref();
         let tracer = endpoint.map(|uri| Tracer::to(uri, metrics.clone())).unwrap_or_default();
         let aborter = Arc::new(Aborter::new(
-            client.clone(),
+            pool.clone(),
             settings.abort_target()?,
             tasks.clone(),
             runtime.clone(),
@@ -220,7 +220,7 @@ impl Gateway {
             flights,
             arrears: Arrears::default(),
             replica: Replica(rand::random()),
-            client,
+            pool,
             aborter,
             schemas: SchemaCache::new(SCHEMA_LISTS, SCHEMA_BYTES),
             places,
@@ -272,10 +272,10 @@ impl Gateway {
         &self.recorder
     }
 
-    /// The pooled client towards the upstream.
+    /// The pooled connections to the upstream.
     #[must_use]
-    pub fn client(&self) -> &HttpClient {
-        &self.client
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Applies an event to a conversation, and measures it.

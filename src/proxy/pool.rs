@@ -1,27 +1,41 @@
 //! The pooled connections to the upstream, and what is sent over them.
 //!
-//! One client serves everything that goes up: exchanges, aborts and probes. So all of them speak HTTPS
+//! One pool serves everything that goes up: exchanges, aborts, probes and traces. So all of them speak HTTPS
 //! where the upstream does, and none of them reads proxy settings from the environment.
+//!
+//! A connection has no task of its own: whoever waits for its answer drives it (`connection`). With a task for each,
+//! every piece of an answer would wake two tasks, one after the other, often on two threads.
+
+mod call;
+mod connection;
+
+pub(crate) use call::{Answer, Call, CallError};
 
 use super::arriving::{Arriving, Unfit};
 use super::splice::Segments;
 use bytes::Bytes;
+use connection::Connection;
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
+use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
 /// connection that is being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
+/// How often what is idle for too long is looked for: a connection that nobody asks for is closed all the same.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A body on its way up.
 #[derive(Debug)]
-pub enum UpBody {
+pub(crate) enum UpBody {
     /// The client's bytes, read whole and judged.
     Judged(Segments),
     /// A body that goes through unguarded, as it comes.
@@ -31,7 +45,7 @@ pub enum UpBody {
 impl UpBody {
     /// These bytes, and no others.
     #[must_use]
-    pub fn whole(bytes: &Bytes) -> Self {
+    pub(crate) fn whole(bytes: &Bytes) -> Self {
         UpBody::Judged(Segments::new(bytes, Vec::new()))
     }
 }
@@ -67,23 +81,121 @@ impl Body for UpBody {
     }
 }
 
-/// The pooled HTTP client.
-pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, UpBody>;
+/// A server, as one connects to it.
+pub(super) struct Site {
+    scheme: Scheme,
+    authority: Authority,
+    /// As a request names it.
+    host: HeaderValue,
+}
 
-/// A client that keeps connections to one upstream.
-#[must_use]
-pub(crate) fn client(connect_timeout: Duration) -> HttpClient {
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect_timeout));
-    http.enforce_http(false);
-    let https = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_timer(TokioTimer::new())
-        .build(https)
+impl Site {
+    fn is(&self, scheme: &Scheme, authority: &Authority) -> bool {
+        self.scheme == *scheme && self.authority == *authority
+    }
+}
+
+struct Idle {
+    connection: Box<Connection>,
+    since: Instant,
+}
+
+/// A server's idle connections. The last to come is the first to go: what is not needed grows old.
+struct Shelf {
+    site: Arc<Site>,
+    idle: Vec<Idle>,
+}
+
+struct Shared {
+    connector: HttpsConnector<HttpConnector>,
+    shelves: Mutex<Vec<Shelf>>,
+}
+
+/// The pool of connections. Clones are the same pool.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Shared>);
+
+impl Pool {
+    /// An empty one. Must be called on a runtime: connections that are idle for too long are closed by a task.
+    #[must_use]
+    pub(crate) fn new(connect_timeout: Duration) -> Self {
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(connect_timeout));
+        http.enforce_http(false);
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_webpki_roots()
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let shared = Arc::new(Shared { connector, shelves: Mutex::default() });
+        tokio::spawn(sweep(Arc::downgrade(&shared)));
+        Pool(shared)
+    }
+
+    /// Sends a request, whose URI names the server. Nothing is sent twice: another connection is tried only when one
+    /// that was idle had broken before it took any of the request.
+    pub(crate) fn request(&self, request: Request<UpBody>) -> Call {
+        Call::new(self.clone(), request)
+    }
+
+    /// The server that a URI names.
+    fn site(&self, uri: &Uri) -> Option<Arc<Site>> {
+        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
+        let mut shelves = self.0.shelves.lock();
+        if let Some(shelf) = shelves.iter().find(|shelf| shelf.site.is(scheme, authority)) {
+            return Some(Arc::clone(&shelf.site));
+        }
+        // A user and a password are not part of a host.
+        let host = authority.as_str().rsplit('@').next()?;
+        let host = HeaderValue::try_from(host).ok()?;
+        let site = Arc::new(Site { scheme: scheme.clone(), authority: authority.clone(), host });
+        shelves.push(Shelf { site: Arc::clone(&site), idle: Vec::new() });
+        Some(site)
+    }
+
+    /// The idle connection that was used last and still stands.
+    fn take(&self, site: &Arc<Site>) -> Option<Box<Connection>> {
+        loop {
+            let mut idle = {
+                let mut shelves = self.0.shelves.lock();
+                shelves.iter_mut().find(|shelf| Arc::ptr_eq(&shelf.site, site))?.idle.pop()?
+            };
+            if idle.since.elapsed() < POOL_IDLE && idle.connection.stands() {
+                return Some(idle.connection);
+            }
+        }
+    }
+
+    /// An answer has come to its end: another request may have its connection, if that is at an end as well.
+    fn put(&self, site: &Arc<Site>, mut connection: Box<Connection>) {
+        connection.rests();
+        if !connection.stands() {
+            return;
+        }
+        let idle = Idle { connection, since: Instant::now() };
+        let mut shelves = self.0.shelves.lock();
+        if let Some(shelf) = shelves.iter_mut().find(|shelf| Arc::ptr_eq(&shelf.site, site)) {
+            shelf.idle.push(idle);
+        }
+    }
+}
+
+/// Closes what is idle for too long, while there is a pool.
+async fn sweep(pool: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let mut old = Vec::new();
+        for shelf in &mut *pool.shelves.lock() {
+            let fresh = shelf.idle.partition_point(|idle| idle.since.elapsed() >= POOL_IDLE);
+            old.extend(shelf.idle.drain(..fresh));
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 /// One change: `insert` stands in place of `remove` bytes at `at`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Splice {
+pub(crate) struct Splice {
     /// Offset in the client's body.
     pub at: usize,
     /// How many of its bytes are left out there.
@@ -24,7 +24,7 @@ impl Splice {
     /// Sets a member of the body: in place of the client's `null`, else at its beginning. `None` when
     /// the client set it. `value` is JSON.
     #[must_use]
-    pub fn member(slot: Slot, begin: usize, key: &str, value: &str) -> Option<Self> {
+    pub(crate) fn member(slot: Slot, begin: usize, key: &str, value: &str) -> Option<Self> {
         match slot {
             Slot::Set => None,
             Slot::Null(at) => {
@@ -40,7 +40,7 @@ impl Splice {
 
 /// A body of several pieces with a known length.
 #[derive(Clone, Debug, Default)]
-pub struct Segments {
+pub(crate) struct Segments {
     pieces: VecDeque<Bytes>,
     length: u64,
 }
@@ -48,7 +48,7 @@ pub struct Segments {
 impl Segments {
     /// The body with the splices in it. They must not overlap.
     #[must_use]
-    pub fn new(body: &Bytes, mut splices: Vec<Splice>) -> Self {
+    pub(crate) fn new(body: &Bytes, mut splices: Vec<Splice>) -> Self {
         splices.sort_by_key(|splice| splice.at);
         let mut segments = Segments::default();
         let mut from = 0;
@@ -71,7 +71,7 @@ impl Segments {
 
     /// All of it in one piece, for the re-check after a substitution.
     #[must_use]
-    pub fn joined(&self) -> Bytes {
+    pub(crate) fn joined(&self) -> Bytes {
         if self.pieces.len() == 1 {
             return self.pieces[0].clone();
         }

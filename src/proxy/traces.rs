@@ -1,7 +1,7 @@
 //! Sends traces to the operator's collector, over the same pool of connections as everything that goes up.
 
 use super::gateway::Gateway;
-use super::pool::{HttpClient, UpBody};
+use super::pool::{Pool, UpBody};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::sync::Arc;
@@ -16,21 +16,21 @@ const LAST: Duration = Duration::from_millis(500);
 /// Until `end`, and then what is left: sends spans, if the operator wants them.
 pub(super) async fn send(gateway: Arc<Gateway>, end: CancellationToken) {
     let Some(batches) = gateway.tracer.batches() else { return };
-    let (client, endpoint) = (gateway.client.clone(), batches.endpoint().clone());
+    let (pool, endpoint) = (gateway.pool.clone(), batches.endpoint().clone());
     let ending = end.clone();
     let post = move |body: Bytes| {
         let patience = if ending.is_cancelled() { LAST } else { PATIENCE };
-        post(client.clone(), endpoint.clone(), body, patience)
+        post(pool.clone(), endpoint.clone(), body, patience)
     };
     batches.send(post, end).await;
 }
 
-async fn post(client: HttpClient, endpoint: Uri, body: Bytes, patience: Duration) -> bool {
+async fn post(pool: Pool, endpoint: Uri, body: Bytes, patience: Duration) -> bool {
     let mut request = Request::new(UpBody::whole(&body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = endpoint;
     let protobuf = HeaderValue::from_static("application/x-protobuf");
     request.headers_mut().insert(header::CONTENT_TYPE, protobuf);
-    let answer = tokio::time::timeout(patience, client.request(request)).await;
+    let answer = tokio::time::timeout(patience, pool.request(request)).await;
     matches!(answer, Ok(Ok(response)) if response.status().is_success())
 }

@@ -6,13 +6,11 @@
 
 use super::abort::{Aborter, Rid};
 use super::arriving::Unfit;
-use super::pool::{HttpClient, UpBody};
+use super::pool::{Answer, Call, CallError, Pool, UpBody};
 use crate::guard::fault::Code;
 use bytes::Bytes;
 use http::{Request, response};
 use http_body::{Body, SizeHint};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::ResponseFuture;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,8 +85,8 @@ pub struct Patience {
 }
 
 enum State {
-    Waiting(ResponseFuture),
-    Reading(Incoming),
+    Waiting(Call),
+    Reading(Answer),
     Done,
 }
 
@@ -107,7 +105,7 @@ impl Upcall {
     /// Sends a request.
     #[must_use]
     pub(super) fn start(
-        client: &HttpClient,
+        pool: &Pool,
         request: Request<UpBody>,
         patience: Patience,
         rid: Option<Rid>,
@@ -115,7 +113,7 @@ impl Upcall {
     ) -> Self {
         let now = Instant::now();
         Upcall {
-            state: State::Waiting(client.request(request)),
+            state: State::Waiting(pool.request(request)),
             rid,
             aborter,
             idle: patience.idle,
@@ -152,7 +150,7 @@ impl Upcall {
                 }
                 // One line for an exchange at most, and it holds nothing of what was sent.
                 let cause = cause(&error);
-                Poll::Ready(Err(if error.is_connect() {
+                Poll::Ready(Err(if matches!(error, CallError::Connect(_)) {
                     tracing::warn!(cause, "the upstream cannot be reached");
                     Broken::Unreachable
                 } else {
