@@ -151,12 +151,10 @@ impl Listening {
     /// line-wise clients read all the same.
     #[must_use]
     pub fn finish(mut self, left: Bytes) -> Heard {
-        if let Some(event) = unfinished(left) {
-            let payload = Payload::of(&event, self.max_depth);
-            // Behind a whole answer, a piece of JSON is nothing to any client.
-            if self.assembly.is_some() || !matches!(payload, Payload::Unreadable) {
-                self.take(&event);
-            }
+        if let Some(event) = unfinished(left)
+            && (self.assembly.is_some() || !is_scrap(&event, self.max_depth))
+        {
+            self.take(&event);
         }
         self.conclude();
         self.heard
@@ -176,6 +174,14 @@ pub fn unfinished(left: Bytes) -> Option<Event> {
     whole.push(Bytes::from(closed));
     let event = whole.next_event()?;
     Some(Event { wire: left, ..event })
+}
+
+/// Whether an unfinished event is a piece of JSON and no more. Behind a whole answer that is nothing to any client; of
+/// several lines, one may be a chunk for itself.
+#[must_use]
+pub fn is_scrap(event: &Event, max_depth: usize) -> bool {
+    let whole_lines = event.lines > 1 || event.stray;
+    !whole_lines && matches!(Payload::of(event, max_depth), Payload::Unreadable)
 }
 
 #[cfg(test)]
@@ -236,6 +242,13 @@ mod tests {
         assert_eq!(heard(&scrap, 1 << 20).after, None);
         let call = format!("{}{CALL}", stream(&[TEXT, STOP, DONE]));
         assert!(heard(&call, 1 << 20).after.is_some());
+        for hidden in
+            [format!("{CALL}\ndata: {{\"id"), format!("\u{feff}{CALL}"), format!("{CALL} {{")]
+        {
+            let behind = format!("{}{hidden}", stream(&[TEXT, STOP, DONE]));
+            let found = heard(&behind, 1 << 20).after.is_some();
+            assert_eq!(found, !hidden.ends_with(" {"), "{hidden}");
+        }
         let torn = format!("{}data: {{\"id", stream(&[TEXT]));
         assert!(matches!(heard(&torn, 1 << 20).ending, Ending::Stopped(_)));
     }

@@ -2,8 +2,7 @@
 
 use super::{Last, Phase, Relay};
 use crate::guard::assembly::End;
-use crate::guard::screen::Payload;
-use crate::guard::stream::unfinished;
+use crate::guard::stream::{is_scrap, unfinished};
 use crate::ledger::event::Ending;
 use crate::proxy::release::{self, Released, Stopped};
 use crate::proxy::upstream::Broken;
@@ -21,9 +20,8 @@ impl Relay {
         }
         let Some(event) = unfinished(left) else { return };
         let depth = self.settings.policy.limits.depth;
-        let unreadable = matches!(Payload::of(&event, depth), Payload::Unreadable);
-        if unreadable && matches!(self.phase, Phase::Answered | Phase::Tail) {
-            // The answer is whole without it, and a piece of JSON is nothing to any client.
+        if matches!(self.phase, Phase::Answered | Phase::Tail) && is_scrap(&event, depth) {
+            // The answer is whole without it: it does not go down.
             return;
         }
         self.torn = true;
