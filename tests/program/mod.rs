@@ -59,6 +59,11 @@ impl Program {
         self.child.id()
     }
 
+    /// Where it runs.
+    pub(crate) fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// What it has written so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()

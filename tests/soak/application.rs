@@ -1,6 +1,7 @@
 //! One application with one conversation. Its user asks about one order after the other, and does not
 //! always wait for the answer.
 
+mod known;
 mod late;
 mod talk;
 
@@ -10,6 +11,8 @@ use crate::world::World;
 use http::Method;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use known::ACCEPTED;
+pub(crate) use known::Known;
 use late::Late;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -68,6 +71,7 @@ pub(crate) struct Application {
     outstanding: Vec<Arc<Track>>,
     background: JoinSet<Outcome>,
     late: Option<Late>,
+    known: Known,
 }
 
 impl Application {
@@ -91,11 +95,12 @@ impl Application {
             outstanding: Vec::new(),
             background: JoinSet::new(),
             late: None,
+            known: Known::default(),
         }
     }
 
-    /// Turn after turn until then.
-    pub(crate) async fn run(mut self, end: Instant) {
+    /// Turn after turn until then. Its number, and what it knows of the ledger.
+    pub(crate) async fn run(mut self, end: Instant) -> (usize, Known) {
         while Instant::now() < end {
             self.turn().await;
             while self.background.try_join_next().is_some() {}
@@ -106,6 +111,8 @@ impl Application {
             _ => {}
         }
         while self.background.join_next().await.is_some() {}
+        self.known.generation = self.by_header.then_some(self.generation);
+        (self.number, self.known)
     }
 
     /// Asks once more and goes away for good: nothing that follows could tidy up after it.
@@ -144,6 +151,7 @@ impl Application {
             self.remember(vec![user]);
             return;
         };
+        self.known.came(generation, &call);
         let proposal = json!({"role": "assistant", "content": null, "tool_calls": [{
             "id": call.id, "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
@@ -159,12 +167,14 @@ impl Application {
         let good = format!("GOOD-{order}");
         if self.dice.random_bool(0.15) {
             self.decide(&call, generation, &good, 200).await;
+            self.known.is(generation, &call, ACCEPTED);
             self.world.counts.decided_by_control.fetch_add(1, Relaxed);
         }
         taken.push(result(&good));
         list.extend_from_slice(&taken[1..]);
         let answered = self.exchange(&order, Kind::Continuation, &list).await;
         if matches!(answered, Fate::Ended(Outcome::Answered { .. })) {
+            self.known.is(generation, &call, ACCEPTED);
             taken.push(json!({"role": "assistant", "content": format!("{order} is shipped.")}));
         }
         self.remember(taken);
@@ -293,6 +303,7 @@ impl Application {
         let now = self.world.now();
         self.outstanding.drain(..).for_each(|older| older.supersede(now));
         self.past.clear();
+        self.known.forget();
         self.late = None;
     }
 

@@ -21,7 +21,7 @@ mod reading;
 mod upstream;
 mod world;
 
-use application::Application;
+use application::{Application, Known};
 use process::{Process, Sample};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,6 +31,9 @@ use upstream::Upstream;
 use world::World;
 
 const CONVERSATIONS: usize = 64;
+
+/// Most bytes of the store's files, however long it ran: four segments, the one that is written, and twice what lives.
+const MOST_STORED: u64 = 6 * (16 << 20);
 
 /// What the proxy may have grown by between the first quarter and the end: the ledgers of the
 /// conversations grow with what is remembered of them, until their bounds.
@@ -48,15 +51,16 @@ async fn nothing_stale_is_delivered_and_nothing_is_left_over() {
     proxy.warm_up().await;
     let idle = proxy.idle().await;
 
-    let (quarter, busy) = soak(&world, &proxy, span).await;
+    let (quarter, busy, known) = soak(&world, &proxy, span).await;
     let gone = Instant::now();
     world.until("the upstream still works for nobody", 2, || world.open.load(Relaxed) == 0).await;
     let upstream_idle_after = gone.elapsed();
-    check_records(&world, &proxy).await;
+    let compared = check_records(&world, &proxy, &known).await;
     upstream.close();
     let left = idle_again(&world, &proxy, &idle).await;
 
     world.report();
+    eprintln!("{compared:>8} calls in the ledger as their applications know them");
     eprintln!("       idle before {idle}");
     eprintln!("         at 25 %   {quarter}");
     eprintln!("         at 100 %  {busy}");
@@ -69,11 +73,14 @@ async fn nothing_stale_is_delivered_and_nothing_is_left_over() {
         proxy.keep_log();
     }
     assert!(first.is_empty(), "{} violations:\n{}", violations.len(), first.join("\n"));
+    assert!(compared > 0, "nothing was compared");
     assert!(busy.resident <= allowed(quarter.resident), "memory grew: {quarter} → {busy}");
+    assert!(busy.stored <= MOST_STORED, "files grew: {quarter} → {busy}");
 }
 
-/// All applications for so long; samples of the proxy after a quarter of it and at the end.
-async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, Sample) {
+/// All applications for so long; samples of the proxy after a quarter of it and at the end, and what each application
+/// knows.
+async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, Sample, Vec<Known>) {
     let mut applications = JoinSet::new();
     let end = Instant::now() + span;
     for number in 0..CONVERSATIONS {
@@ -84,21 +91,22 @@ async fn soak(world: &Arc<World>, proxy: &Process, span: Duration) -> (Sample, S
     let quarter = proxy.sample().await;
     tokio::time::sleep(end - Instant::now()).await;
     let busy = proxy.sample().await;
-    while let Some(ended) = applications.join_next().await {
-        ended.unwrap();
-    }
-    (quarter, busy)
+    let mut known: Vec<(usize, Known)> = applications.join_all().await;
+    known.sort_by_key(|(number, _)| *number);
+    (quarter, busy, known.into_iter().map(|(_, known)| known).collect())
 }
 
 /// The gauge of open calls is the sum of what the records say, and what the records say is what must be:
 /// no exchange is under way once every client is gone, however it went; an application with an even
-/// number has moved on, so no call of it is open.
-async fn check_records(world: &World, proxy: &Process) {
+/// number has moved on, so no call of it is open. Gives how many calls were compared with what applications know.
+async fn check_records(world: &World, proxy: &Process, known: &[Known]) -> usize {
     let quiet = proxy.settles(5, |sample| sample.in_flight == 0 && sample.held == 0).await;
     world.holds(quiet.is_ok(), || format!("exchanges are left in flight: {quiet:?}"));
-    let mut open = 0;
-    for number in 0..CONVERSATIONS {
-        let record = proxy.settled_record(&application::name(number)).await;
+    let (mut open, mut compared) = (0, 0);
+    for (number, known) in known.iter().enumerate() {
+        let name = application::name(number);
+        let record = proxy.settled_record(&name).await;
+        compared += known.check(world, &name, &record);
         let under_way = record.under_way;
         world.holds(under_way == 0, || format!("{number} has {under_way} exchanges under way"));
         let mine = record.open_calls;
@@ -112,6 +120,7 @@ async fn check_records(world: &World, proxy: &Process) {
     }
     let gauge = proxy.sample().await.open_calls;
     world.holds(gauge == 0, || format!("open_calls is {gauge} when nothing is open"));
+    compared
 }
 
 /// Sockets and tasks are as many as before, held bytes and exchanges none.

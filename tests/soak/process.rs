@@ -12,6 +12,9 @@ use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+/// The store's folder.
+const STORE: &str = "data";
+
 pub(crate) struct Process {
     program: Program,
     client: HttpClient,
@@ -27,21 +30,33 @@ pub(crate) struct Sample {
     pub(crate) in_flight: i64,
     pub(crate) held: i64,
     pub(crate) open_calls: i64,
+    /// Bytes of the store's files.
+    pub(crate) stored: u64,
 }
 
-/// A conversation's record, counted.
+/// A conversation's record.
 pub(crate) struct Record {
     pub(crate) open_calls: i64,
     pub(crate) under_way: i64,
+    pub(crate) generation: u64,
+    pub(crate) calls: Vec<RecordedCall>,
+}
+
+/// A call, as a record tells it.
+pub(crate) struct RecordedCall {
+    pub(crate) generation: u64,
+    pub(crate) id: String,
+    pub(crate) state: String,
 }
 
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = self.resident as f64 / f64::from(1 << 20);
+        let stored = self.stored as f64 / f64::from(1 << 20);
         let Sample { sockets, runtime_tasks, in_flight, held, open_calls, .. } = self;
         write!(
             f,
-            "{megabytes:.1} MiB, {sockets} sockets, {runtime_tasks} tasks, {in_flight} in flight, {held} bytes held, {open_calls} calls open"
+            "{megabytes:.1} MiB, {stored:.1} MiB stored, {sockets} sockets, {runtime_tasks} tasks, {in_flight} in flight, {held} bytes held, {open_calls} calls open"
         )
     }
 }
@@ -53,7 +68,8 @@ impl Process {
         let answers = async |url: &str| {
             ask(&client, Method::GET, &format!("{url}/health"), "").await.is_some()
         };
-        let program = Program::start(upstream, &[], answers).await;
+        let store = [("TIGERTALLY_STORE__KIND", "embedded"), ("TIGERTALLY_STORE__PATH", STORE)];
+        let program = Program::start(upstream, &store, answers).await;
         Process { program, client }
     }
 
@@ -102,6 +118,7 @@ impl Process {
             in_flight: gauge("in_flight_exchanges"),
             held: gauge("held_bytes"),
             open_calls: gauge("open_calls"),
+            stored: self.stored(),
         }
     }
 
@@ -145,7 +162,17 @@ impl Process {
             let such = all.filter(|one| states.contains(&one["state"].as_str().unwrap()));
             such.count().try_into().unwrap()
         };
+        let calls = record["calls"].as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
         Record {
+            generation: record["generation"].as_u64().unwrap_or(0),
+            calls: calls
+                .map(|call| RecordedCall {
+                    generation: call["generation"].as_u64().unwrap(),
+                    id: text(&call["tool_call_id"]),
+                    state: text(&call["state"]),
+                })
+                .collect(),
             open_calls: count("calls", &["open"]),
             under_way: count("exchanges", &["in_flight", "settled"]),
         }
@@ -171,6 +198,12 @@ impl Process {
         let status = std::fs::read_to_string(status).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    fn stored(&self) -> u64 {
+        let files = std::fs::read_dir(self.program.folder().join(STORE)).unwrap();
+        // One that is deleted meanwhile is none.
+        files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum()
     }
 
     fn sockets(&self) -> usize {

@@ -1,5 +1,6 @@
 //! What an application does with a call whose user has moved on, and what it tries with the result.
 
+use super::known::{BROUGHT, CLOSED, SUPERSEDED};
 use super::{Application, Retry};
 use crate::world::Call;
 use bytes::Bytes;
@@ -41,12 +42,25 @@ impl Application {
         let mut late_list = list;
         late_list.push(taken[1].clone());
         late_list.push(result(&format!("LATE-{order}")));
-        match self.dice.random_range(0..4) {
-            0 => taken.truncate(1),
-            1 => taken.push(result(NOTICE)),
-            _ if counts => taken.push(result(&format!("GOOD-{order}"))),
-            _ => taken.push(result(&format!("LATE-{order}"))),
-        }
+        let becomes = match self.dice.random_range(0..4) {
+            0 => {
+                taken.truncate(1);
+                SUPERSEDED
+            }
+            1 => {
+                taken.push(result(NOTICE));
+                CLOSED
+            }
+            _ if counts => {
+                taken.push(result(&format!("GOOD-{order}")));
+                BROUGHT
+            }
+            _ => {
+                taken.push(result(&format!("LATE-{order}")));
+                SUPERSEDED
+            }
+        };
+        self.known.is(generation, &call, becomes);
         // What the next question closes or brings has its result then; anything else comes late.
         if !counts || taken.len() == 1 {
             let (order, header) = (order.to_owned(), self.generation);
