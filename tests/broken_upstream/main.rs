@@ -6,6 +6,7 @@
 mod answers;
 mod endless;
 mod files;
+mod kept;
 mod streams;
 
 #[expect(dead_code, reason = "what other tests need")]

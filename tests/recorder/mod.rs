@@ -73,6 +73,8 @@ struct State {
     /// Chat requests whose connection went away before their script was at its end.
     left: usize,
     open: usize,
+    /// Connections so far.
+    taken: usize,
     scripts: VecDeque<Vec<Step>>,
 }
 
@@ -95,7 +97,10 @@ impl Recorder {
                 let (stream, _) = listener.accept().await.unwrap();
                 let one = serving.clone();
                 tokio::spawn(async move {
-                    one.update(|state| state.open += 1);
+                    one.update(|state| {
+                        state.open += 1;
+                        state.taken += 1;
+                    });
                     one.serve(stream).await;
                     one.update(|state| state.open -= 1);
                 });
@@ -140,6 +145,10 @@ impl Recorder {
 
     pub(crate) fn open(&self) -> usize {
         self.state.lock().open
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.state.lock().taken
     }
 
     /// Waits until this holds.
