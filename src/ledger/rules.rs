@@ -37,6 +37,8 @@ pub struct Rules {
     pub ttl: Millis,
     /// Most calls, and most exchanges, that are kept per conversation; older ones are folded.
     pub kept: usize,
+    /// Whether stories are told: where nobody records them, none is put together.
+    pub told: bool,
 }
 
 /// What is done with a result that came too late.
@@ -71,6 +73,7 @@ impl Default for Rules {
             lease: Millis(15_000),
             ttl: Millis(24 * 3600 * 1000),
             kept: 512,
+            told: true,
         }
     }
 }

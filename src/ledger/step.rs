@@ -38,7 +38,9 @@ impl<'a> Step<'a> {
                 limit: task.limit,
                 took: self.now.since(task.started),
             });
-            self.effects.stories.push(Story::of_task(lane, outcome, self.now));
+            if self.rules.told {
+                self.effects.stories.push(Story::of_task(lane, outcome, self.now));
+            }
         }
     }
 }

@@ -121,7 +121,8 @@ impl Conversation {
 
     /// Tells of an exchange that ended after its task's story.
     pub(super) fn tell_after(&self, id: ExchangeId, step: &mut Step<'_>) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let told = self.exchanges.get(id).filter(|_| step.rules.told);
+        let Some(exchange) = told else { return };
         let answers = exchange.kind.proposal();
         let answered = answers.and_then(|seq| self.calls.get(seq));
         let proposed = self.calls.of_exchange(id).filter(|one| Some(one.seq) != answers);
@@ -134,7 +135,7 @@ impl Conversation {
 
     /// Tells of a result that was refused.
     pub(super) fn tell_returned(&self, returned: Returned, by: ExchangeId, step: &mut Step<'_>) {
-        let Some(of) = self.calls.get(returned.seq) else { return };
+        let Some(of) = self.calls.get(returned.seq).filter(|_| step.rules.told) else { return };
         let Some(call) = of.calls.get(returned.call) else { return };
         let Returned { code, result, .. } = returned;
         let part = Part::Result { id: call.id.clone(), code, result, by };

@@ -271,7 +271,7 @@ async fn go_up(
     settings: &Settings,
     journal: &mut Journal,
     mut parts: Parts,
-    cleared: Box<Cleared>,
+    mut cleared: Box<Cleared>,
     mut passage: Passage,
 ) -> Result<Going, Box<Refusal>> {
     let notes = admission::notes(&cleared, &passage);
@@ -280,6 +280,8 @@ async fn go_up(
         Ok(upcall) => upcall,
         Err(refusal) => return Err(stop(passage, Ending::UpstreamFailed, refusal).await),
     };
+    // It may be long, and so may the answer: once it is sent, nobody keeps it.
+    cleared.body = Bytes::new();
     journal.goes_up(upcall.rid().map(ToString::to_string));
     if let Some(flight) = passage.flight() {
         flight.goes_up(upcall.rid());

@@ -17,7 +17,7 @@ use crate::guard::schema::SchemaCache;
 use crate::ledger::Conversation;
 use crate::ledger::event::{Event, Replica, Transition};
 use crate::ledger::rules::Rules;
-use crate::policy::Policy;
+use crate::policy::{Policy, RecordTo};
 use crate::store::{ConversationKey, Store, StoreError};
 use crate::telemetry::{Metrics, Recorder, StoreOp, Telemetry, Tracer};
 use arc_swap::ArcSwap;
@@ -56,7 +56,11 @@ impl Settings {
     ///
     /// # Errors
     /// When the upstream's key cannot stand in a header.
-    pub(crate) fn new(policy: Policy, sets: &KeySets) -> Result<Self, StartError> {
+    pub(crate) fn new(mut policy: Policy, sets: &KeySets) -> Result<Self, StartError> {
+        let told = policy.record.to != RecordTo::Nothing;
+        if policy.ledger.told != told {
+            Arc::make_mut(&mut policy.ledger).told = told;
+        }
         let notices = &policy.notices;
         let closings = [notices.timeout.clone(), notices.superseded.clone()]
             .into_iter()
