@@ -153,6 +153,10 @@ impl Faults {
 /// An id or a name as a text may hold it that ends up in logs: on one line, and not endless.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 128;
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
+    if text.len() <= LONGEST && text.bytes().all(plain) {
+        return text.to_owned();
+    }
     let mut shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     if text.chars().nth(LONGEST).is_some() {
         shown.push('…');
@@ -168,6 +172,7 @@ mod tests {
     fn what_is_shown_stays_on_its_line_and_ends() {
         assert_eq!(shown("functions.get:0"), "functions.get:0");
         assert_eq!(shown("über\u{202e}\n"), "über\\u{202e}\\n");
+        assert_eq!(shown(r#"a "b" 'c' \d ~"#), r#"a \"b\" \'c\' \\d ~"#);
         assert_eq!(shown(&"x".repeat(128)), "x".repeat(128));
         assert_eq!(shown(&"x".repeat(129)), "x".repeat(128) + "…");
     }

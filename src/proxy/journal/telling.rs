@@ -3,6 +3,7 @@
 use super::Journal;
 use crate::telemetry::feed::{self, End, Subject};
 use crate::telemetry::{ExchangeFacts, ExchangeOutcome, ExchangeSpan, Route};
+use crate::wire::hex::Hex;
 use std::time::{Duration, Instant};
 
 impl Journal {
@@ -40,13 +41,13 @@ impl Journal {
     pub(super) fn traced(&mut self) -> Option<ExchangeSpan> {
         let mut span = *self.span.take()?;
         let request_id = self.stamp.request_id.to_str().unwrap_or("-");
-        span.says("tigertally.request_id", request_id.to_owned());
-        span.says("tigertally.exchange", self.exchange.to_string());
+        span.says("tigertally.request_id", request_id);
+        span.says("tigertally.exchange", Hex::of(self.exchange.0).as_str());
         if let Some(conversation) = &self.conversation {
-            span.says("gen_ai.conversation.id", conversation.clone());
+            span.says("gen_ai.conversation.id", conversation);
         }
         if let Some(rid) = &self.rid {
-            span.says("tigertally.rid", rid.clone());
+            span.says("tigertally.rid", rid);
         }
         if let Some(generation) = self.stamp.generation.filter(|_| self.conversation.is_some()) {
             span.counts("tigertally.generation", generation);

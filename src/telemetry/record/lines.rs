@@ -18,26 +18,13 @@ const VERSION: u32 = 1;
 
 /// The line of what the ledger tells. Nothing is put together first: at thousands of lines a second that would cost
 /// more than the exchanges.
-pub(super) fn of_story(key: &ConversationKey, story: &Story) -> Vec<u8> {
-    line(&StoryLine(key, story))
+pub(super) fn of_story<'a>(key: &'a ConversationKey, story: &'a Story) -> impl Serialize + 'a {
+    StoryLine(key, story)
 }
 
 /// The line of an exchange that ended at that moment, in milliseconds.
-pub(super) fn of_exchange(at: u64, facts: &ExchangeFacts) -> Vec<u8> {
-    line(&ExchangeLine(at, facts))
-}
-
-/// About as long as most lines are.
-const LINE: usize = 2048;
-
-fn line(told: &impl Serialize) -> Vec<u8> {
-    let mut line = Vec::with_capacity(LINE);
-    // Values of ours always have a text, and a vector takes it.
-    match serde_json::to_writer(&mut line, told) {
-        Ok(()) => line.push(b'\n'),
-        Err(_) => line.clear(),
-    }
-    line
+pub(super) fn of_exchange(at: u64, facts: &ExchangeFacts) -> impl Serialize {
+    ExchangeLine(at, facts)
 }
 
 /// Puts each key with its value into the map that is being written.

@@ -18,6 +18,8 @@ use crate::ledger::event::{ExchangeId, Held, Story};
 use crate::policy::Record;
 use crate::store::ConversationKey;
 use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -30,6 +32,14 @@ const MOST_WAITING: usize = 16 << 20;
 const GATHER: Duration = Duration::from_millis(20);
 /// How often age is looked at when nothing is written.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Room that is kept for the next line.
+const USUAL_LINE: usize = 16 << 10;
+
+thread_local! {
+    /// Where each thread writes its lines.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Takes what is to be recorded. A clone records to the same place; the default one records nothing.
 #[derive(Clone, Default)]
@@ -140,7 +150,7 @@ impl Recorder {
     pub fn stories(&self, key: &ConversationKey, stories: &[Story]) {
         if let Some(desk) = &self.0 {
             for story in stories {
-                desk.put(&lines::of_story(key, story));
+                desk.write(&lines::of_story(key, story));
             }
         }
     }
@@ -150,7 +160,7 @@ impl Recorder {
         if let Some(desk) = &self.0 {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            desk.put(&lines::of_exchange(at, facts));
+            desk.write(&lines::of_exchange(at, facts));
         }
     }
 
@@ -165,6 +175,18 @@ impl Recorder {
 }
 
 impl Desk {
+    fn write(&self, told: &impl Serialize) {
+        LINE.with_borrow_mut(|line| {
+            line.clear();
+            // Values of ours always have a text, and a vector takes it.
+            if serde_json::to_writer(&mut *line, told).is_ok() {
+                line.push(b'\n');
+                self.put(line);
+            }
+            line.shrink_to(USUAL_LINE);
+        });
+    }
+
     fn put(&self, line: &[u8]) {
         let mut waiting = self.tray.waiting.lock();
         let fits = waiting.lines.len() + line.len() <= MOST_WAITING;

@@ -1,22 +1,26 @@
 //! Batches of spans on their way to the collector: OTLP over HTTP, in protobuf.
 //!
-//! One task takes what is there, at most [`BATCH`] at once, each [`EVERY`], or as soon as a batch is full; one that
-//! cannot be sent is tried once more and then dropped. While it is tried the queue fills, and what comes after is dropped where it is
-//! made: so a collector that is gone costs a bounded amount of memory, and no exchange waits.
+//! Spans gather in a [`Tray`]. One task takes what is there, at most [`BATCH`] at once, each [`EVERY`], or as soon as a
+//! batch is full; one that cannot be sent is tried once more and then dropped. While it is tried the tray fills, and
+//! what comes after is dropped where it is made: so a collector that is gone costs a bounded amount of memory, and no
+//! exchange waits.
 
-use super::wire::{self, attribute};
+use super::wire::{Fields, request};
 use crate::telemetry::{Metrics, SpanOutcome};
 use bytes::Bytes;
 use http::{Uri, uri};
-use prost::Message as _;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Most spans of one request.
-pub(super) const BATCH: usize = 512;
+const BATCH: usize = 512;
+/// Most batches that wait; what comes on top is dropped.
+const MOST_WAITING: usize = 8;
 /// How often what is there is sent.
 const EVERY: Duration = Duration::from_secs(1);
 /// Where traces go under an endpoint (OTLP's specification, section OTLP/HTTP Request).
@@ -25,13 +29,53 @@ const PATH: &str = "/v1/traces";
 /// What is to be sent.
 #[derive(Debug)]
 pub struct Batches {
-    queue: mpsc::Receiver<Bytes>,
-    /// A batch is full.
-    full: Arc<Notify>,
+    tray: Arc<Tray>,
     endpoint: Uri,
     metrics: Metrics,
     /// Whether the last one did not get through: said once.
     failing: bool,
+}
+
+/// Some spans of a scope.
+#[derive(Debug, Default)]
+struct Batch {
+    spans: Fields,
+    count: usize,
+}
+
+/// Where spans wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Tray {
+    /// None of them is empty.
+    batches: Mutex<VecDeque<Batch>>,
+    /// A batch is full.
+    full: Notify,
+}
+
+impl Tray {
+    /// Takes a span that two parts make, if there is room. Never waits.
+    pub(super) fn put(&self, span: [&Fields; 2]) -> bool {
+        let mut batches = self.batches.lock();
+        if batches.back().is_none_or(|last| last.count >= BATCH) {
+            if batches.len() >= MOST_WAITING {
+                return false;
+            }
+            batches.push_back(Batch::default());
+        }
+        let Some(last) = batches.back_mut() else { return false };
+        last.spans.message_of(request::SPAN, span);
+        last.count += 1;
+        let full = last.count == BATCH;
+        drop(batches);
+        if full {
+            self.full.notify_one();
+        }
+        true
+    }
+
+    fn take(&self) -> Option<Batch> {
+        self.batches.lock().pop_front()
+    }
 }
 
 /// The endpoint with the path of traces, unless it has it.
@@ -46,13 +90,8 @@ pub(super) fn path_of(endpoint: &Uri) -> Uri {
 }
 
 impl Batches {
-    pub(super) fn new(
-        queue: mpsc::Receiver<Bytes>,
-        full: Arc<Notify>,
-        endpoint: Uri,
-        metrics: Metrics,
-    ) -> Self {
-        Batches { queue, full, endpoint, metrics, failing: false }
+    pub(super) fn new(tray: Arc<Tray>, endpoint: Uri, metrics: Metrics) -> Self {
+        Batches { tray, endpoint, metrics, failing: false }
     }
 
     /// Where they go.
@@ -68,43 +107,31 @@ impl Batches {
         post: impl Fn(Bytes) -> F,
         end: CancellationToken,
     ) {
-        let mut spans = Vec::new();
         loop {
             tokio::select! {
                 () = end.cancelled() => break,
-                () = self.full.notified() => {}
+                () = self.tray.full.notified() => {}
                 () = tokio::time::sleep(EVERY) => {}
             }
-            while self.take(&mut spans) {
-                let body = encode(std::mem::take(&mut spans));
-                let sent = post(body.0.clone()).await || {
+            while let Some(batch) = self.tray.take() {
+                let body = encode(&batch.spans);
+                let sent = post(body.clone()).await || {
                     tokio::select! {
                         () = end.cancelled() => {}
                         () = tokio::time::sleep(EVERY) => {}
                     }
-                    post(body.0).await
+                    post(body).await
                 };
-                self.sent(sent, body.1);
+                self.sent(sent, batch.count as u64);
             }
         }
-        while self.take(&mut spans) {
-            let (body, count) = encode(std::mem::take(&mut spans));
-            let sent = post(body).await;
-            self.sent(sent, count);
+        while let Some(batch) = self.tray.take() {
+            let sent = post(encode(&batch.spans)).await;
+            self.sent(sent, batch.count as u64);
             if !sent {
                 break;
             }
         }
-    }
-
-    /// Whether there is anything to send.
-    fn take(&mut self, spans: &mut Vec<Bytes>) -> bool {
-        while spans.len() < BATCH
-            && let Ok(span) = self.queue.try_recv()
-        {
-            spans.push(span);
-        }
-        !spans.is_empty()
     }
 
     fn sent(&mut self, sent: bool, spans: u64) {
@@ -122,25 +149,23 @@ impl Batches {
     }
 }
 
-/// The request, and how many spans are in it.
-fn encode(spans: Vec<Bytes>) -> (Bytes, u64) {
-    let count = spans.len() as u64;
+/// The request.
+fn encode(spans: &Fields) -> Bytes {
     let (name, version) = ("tigertally", env!("CARGO_PKG_VERSION"));
-    let request = wire::Request {
-        resource_spans: vec![wire::ResourceSpans {
-            resource: Some(wire::Resource {
-                attributes: vec![
-                    attribute("service.name", name),
-                    attribute("service.version", version),
-                ],
-            }),
-            scope_spans: vec![wire::ScopeSpans {
-                scope: Some(wire::Scope { name: name.to_owned(), version: version.to_owned() }),
-                spans,
-            }],
-        }],
-    };
-    (Bytes::from(request.encode_to_vec()), count)
+    let mut resource = Fields::default();
+    resource.attribute(request::RESOURCE_ATTRIBUTE, "service.name", name);
+    resource.attribute(request::RESOURCE_ATTRIBUTE, "service.version", version);
+    let mut scope = Fields::default();
+    scope.bytes(request::SCOPE_NAME, name.as_bytes());
+    scope.bytes(request::SCOPE_VERSION, version.as_bytes());
+    let mut head = Fields::default();
+    head.message(request::SCOPE, &scope);
+    let mut within = Fields::default();
+    within.message(request::RESOURCE, &resource);
+    within.message_of(request::SCOPE_SPANS, [&head, spans]);
+    let mut whole = Fields::default();
+    whole.message(request::RESOURCE_SPANS, &within);
+    Bytes::from(whole.into_bytes())
 }
 
 #[cfg(test)]

@@ -25,21 +25,21 @@ pub use span::{Asked, ExchangeSpan, Usage};
 
 use super::{Metrics, SpanOutcome};
 use crate::ledger::event::ExchangeId;
-use bytes::Bytes;
+use export::Tray;
+use foldhash::fast::RandomState;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use parking_lot::Mutex;
-use prost::Message as _;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Spans that wait to be sent; past that they are dropped.
-const QUEUE: usize = 4096;
-/// Exchanges whose trace is remembered, so that later ones can be linked to them.
-const REMEMBERED: usize = 8192;
+/// Exchanges whose trace is remembered, so that later ones can be linked to them; as many in each part.
+const REMEMBERED: usize = 1024;
+/// Parts of that memory, so that threads seldom meet.
+const PARTS: usize = 8;
 
 /// Makes spans; off unless the operator wants them.
 #[derive(Clone, Default)]
@@ -48,18 +48,26 @@ pub struct Tracer(Option<Arc<Inner>>);
 struct Inner {
     /// Where traces go.
     endpoint: Uri,
-    queue: mpsc::Sender<Bytes>,
-    /// A batch is full.
-    full: Arc<Notify>,
-    batches: Mutex<Option<mpsc::Receiver<Bytes>>>,
-    memory: Mutex<Memory>,
+    tray: Arc<Tray>,
+    /// Whether somebody sends them.
+    sent: AtomicBool,
+    memory: [Mutex<Memory>; PARTS],
     metrics: Metrics,
+}
+
+impl Inner {
+    /// The part that remembers this exchange.
+    #[expect(clippy::cast_possible_truncation, reason = "some bits are enough")]
+    fn memory(&self, exchange: ExchangeId) -> &Mutex<Memory> {
+        &self.memory[exchange.0 as usize % PARTS]
+    }
 }
 
 /// The traces of the last exchanges.
 #[derive(Default)]
 struct Memory {
-    traces: HashMap<ExchangeId, u128>,
+    /// The ids are random and ours: a fast hash of them will do.
+    traces: HashMap<ExchangeId, u128, RandomState>,
     order: VecDeque<ExchangeId>,
 }
 
@@ -79,13 +87,11 @@ impl Tracer {
     /// Traces for that collector: the base URL of its OTLP/HTTP receiver, or the whole of its traces' path.
     #[must_use]
     pub fn to(endpoint: &Uri, metrics: Metrics) -> Self {
-        let (queue, batches) = mpsc::channel(QUEUE);
         Tracer(Some(Arc::new(Inner {
             endpoint: export::path_of(endpoint),
-            queue,
-            full: Arc::default(),
-            batches: Mutex::new(Some(batches)),
-            memory: Mutex::default(),
+            tray: Arc::default(),
+            sent: AtomicBool::new(false),
+            memory: Default::default(),
             metrics,
         })))
     }
@@ -116,31 +122,31 @@ impl Tracer {
     /// they are.
     pub fn lead(&self, span: &ExchangeSpan, headers: &mut HeaderMap) {
         let Some(inner) = &self.0 else { return };
-        if let Ok(value) = HeaderValue::from_str(&span.own().to_string()) {
+        if let Ok(value) = HeaderValue::from_bytes(&span.own().written()) {
             headers.insert(TRACEPARENT, value);
         }
         if !span.has_parent() {
             // It belongs to a trace that we did not take up.
             headers.remove(TRACESTATE);
         }
-        inner.memory.lock().keep(span.exchange(), span.own().trace);
+        inner.memory(span.exchange()).lock().keep(span.exchange(), span.own().trace);
     }
 
     /// The trace of an exchange that this process has seen lately.
     fn remembered(&self, exchange: ExchangeId) -> Option<u128> {
-        self.0.as_ref()?.memory.lock().traces.get(&exchange).copied()
+        self.0.as_ref()?.memory(exchange).lock().traces.get(&exchange).copied()
     }
 
     /// The exchange ended: its spans go to the collector.
     pub fn end(&self, span: ExchangeSpan) {
         let Some(inner) = &self.0 else { return };
-        for span in span.into_wire(|exchange| self.remembered(exchange)) {
-            if inner.queue.try_send(span.encode_to_vec().into()).is_err() {
-                inner.metrics.spans(SpanOutcome::Full, 1);
-            }
-        }
-        if inner.queue.max_capacity() - inner.queue.capacity() >= export::BATCH {
-            inner.full.notify_one();
+        let mut dropped = 0;
+        span.tell(
+            |exchange| self.remembered(exchange),
+            |span| dropped += u64::from(!inner.tray.put(span)),
+        );
+        if dropped > 0 {
+            inner.metrics.spans(SpanOutcome::Full, dropped);
         }
     }
 
@@ -148,9 +154,9 @@ impl Tracer {
     #[must_use]
     pub fn batches(&self) -> Option<Batches> {
         let inner = self.0.as_ref()?;
-        let queue = inner.batches.lock().take()?;
-        let full = Arc::clone(&inner.full);
-        Some(Batches::new(queue, full, inner.endpoint.clone(), inner.metrics.clone()))
+        let first = !inner.sent.swap(true, Ordering::Relaxed);
+        let (tray, endpoint) = (Arc::clone(&inner.tray), inner.endpoint.clone());
+        first.then(|| Batches::new(tray, endpoint, inner.metrics.clone()))
     }
 }
 

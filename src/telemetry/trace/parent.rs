@@ -1,6 +1,6 @@
 //! W3C's `traceparent`, version 00 (<https://www.w3.org/TR/trace-context/>, section 3.2).
 
-use std::fmt;
+use crate::wire::hex::Hex;
 
 /// A span as the next one knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +42,15 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
     u128::from_str_radix(text, 16).ok()
 }
 
-impl fmt::Display for TraceParent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
+impl TraceParent {
+    /// The header.
+    #[must_use]
+    pub(super) fn written(&self) -> [u8; 55] {
+        let mut text = *b"00-________________________________-________________-00";
+        text[3..35].copy_from_slice(Hex::of(self.trace).as_str().as_bytes());
+        text[36..52].copy_from_slice(&Hex::of(self.span.into()).as_str().as_bytes()[16..]);
+        text[54] = if self.sampled { b'1' } else { b'0' };
+        text
     }
 }
 
@@ -57,7 +63,7 @@ mod tests {
     fn a_parent_is_read_and_written_as_the_standard_says() {
         let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent = TraceParent::read(text.as_bytes()).unwrap();
-        assert_eq!(parent.to_string(), text);
+        assert_eq!(parent.written(), text.as_bytes());
         assert!(parent.sampled);
         for sound in [
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",

@@ -4,16 +4,15 @@
 //! what they do not know is named `tigertally.…`.
 
 use super::parent::TraceParent;
-use super::wire::{self, attribute};
+use super::wire::{self, Fields, Value};
 use crate::guard::fault::shown;
 use crate::ledger::event::{ExchangeId, Millis};
 use crate::telemetry::{ExchangeOutcome, FaultVerdict};
-use bytes::Bytes;
 use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How many attributes a span has as a rule.
-const ATTRIBUTES: usize = 18;
+/// Bytes that a span's attributes take as a rule.
+const ATTRIBUTES: usize = 768;
 /// Most verdicts that one span tells; of more, their number.
 const MOST_EVENTS: usize = 64;
 /// Most finish reasons: one per choice.
@@ -45,7 +44,7 @@ struct Wait {
     proposed_by: ExchangeId,
 }
 
-/// One exchange while it is under way.
+/// One exchange while it is under way. What is told of it is written down at once.
 pub struct ExchangeSpan {
     parent: Option<TraceParent>,
     own: TraceParent,
@@ -53,12 +52,14 @@ pub struct ExchangeSpan {
     began: Instant,
     began_at: u64,
     asked: Asked,
-    attributes: Vec<wire::KeyValue>,
-    reasons: Vec<String>,
+    /// The fields of its span so far.
+    fields: Fields,
+    reasons: Fields,
+    reasons_told: usize,
     usage: Usage,
-    answered_by: Option<String>,
-    answer: Option<String>,
-    events: Vec<wire::Event>,
+    has_model: bool,
+    has_answer: bool,
+    events: usize,
     untold: u32,
     error: Option<&'static str>,
     outcome: Option<ExchangeOutcome>,
@@ -92,12 +93,13 @@ impl ExchangeSpan {
             began: Instant::now(),
             began_at: nanos(SystemTime::now()),
             asked: Asked::default(),
-            attributes: Vec::with_capacity(ATTRIBUTES),
-            reasons: Vec::new(),
+            fields: Fields::with_capacity(ATTRIBUTES),
+            reasons: Fields::default(),
+            reasons_told: 0,
             usage: Usage::default(),
-            answered_by: None,
-            answer: None,
-            events: Vec::new(),
+            has_model: false,
+            has_answer: false,
+            events: 0,
             untold: 0,
             error: None,
             outcome: None,
@@ -134,19 +136,22 @@ impl ExchangeSpan {
     }
 
     /// A fact about it.
-    pub fn says(&mut self, key: &'static str, text: String) {
-        self.attributes.push(attribute(key, text));
+    pub fn says(&mut self, key: &'static str, text: &str) {
+        self.attribute(key, text);
     }
 
     /// A number of it.
     pub fn counts(&mut self, key: &'static str, number: u64) {
-        self.attributes.push(attribute(key, number));
+        self.attribute(key, number);
+    }
+
+    fn attribute<'a>(&mut self, key: &'static str, value: impl Into<Value<'a>>) {
+        self.fields.attribute(wire::span::ATTRIBUTE, key, value);
     }
 
     /// The first event of a stream went down, so long after it had gone up.
     pub fn speaks(&mut self, after: Duration) {
-        let key = "gen_ai.response.time_to_first_chunk";
-        self.attributes.push(attribute(key, after.as_secs_f64()));
+        self.attribute("gen_ai.response.time_to_first_chunk", after.as_secs_f64());
     }
 
     /// A fault was found.
@@ -154,29 +159,31 @@ impl ExchangeSpan {
         if verdict == FaultVerdict::Refuse {
             self.error = self.error.or(Some(code));
         }
-        if self.events.len() >= MOST_EVENTS {
+        if self.events >= MOST_EVENTS {
             self.untold = self.untold.saturating_add(1);
             return;
         }
-        let mut attributes = vec![
-            attribute("tigertally.code", code),
-            attribute("tigertally.verdict", verdict.as_str()),
-        ];
+        self.events += 1;
+        let mut event = Fields::default();
+        event.fixed64(wire::event::TIME, self.now());
+        event.bytes(wire::event::NAME, b"tigertally.fault");
+        event.attribute(wire::event::ATTRIBUTE, "tigertally.code", code);
+        event.attribute(wire::event::ATTRIBUTE, "tigertally.verdict", verdict.as_str());
         if !param.is_empty() {
-            attributes.push(attribute("tigertally.param", shown(param)));
+            event.attribute(wire::event::ATTRIBUTE, "tigertally.param", &*shown(param));
         }
-        let time_unix_nano = self.now();
-        let name = Bytes::from_static(b"tigertally.fault");
-        self.events.push(wire::Event { time_unix_nano, name, attributes });
+        self.fields.message(wire::span::EVENT, &event);
     }
 
     /// The upstream's answer, or a piece of it, says this.
     pub fn hears(&mut self, id: Option<&str>, model: Option<&str>, usage: Option<&str>) {
-        if self.answer.is_none() {
-            self.answer = id.map(shown);
+        if let Some(id) = id.filter(|_| !self.has_answer) {
+            self.has_answer = true;
+            self.attribute("gen_ai.response.id", &*shown(id));
         }
-        if self.answered_by.is_none() {
-            self.answered_by = model.map(shown);
+        if let Some(model) = model.filter(|_| !self.has_model) {
+            self.has_model = true;
+            self.attribute("gen_ai.response.model", &*shown(model));
         }
         if let Some(usage) = usage.and_then(|raw| serde_json::from_str(raw).ok()) {
             self.usage = usage;
@@ -185,8 +192,9 @@ impl ExchangeSpan {
 
     /// A choice of the answer is finished.
     pub fn finishes(&mut self, reason: &str) {
-        if self.reasons.len() < MOST_REASONS {
-            self.reasons.push(shown(reason));
+        if self.reasons_told < MOST_REASONS {
+            self.reasons_told += 1;
+            self.reasons.element(&shown(reason));
         }
     }
 
@@ -212,17 +220,17 @@ impl ExchangeSpan {
         self.began_at.saturating_add(after)
     }
 
-    /// The spans as they are sent. `trace_of` tells the trace of an earlier exchange, if it is known.
-    pub(super) fn into_wire(
+    /// Its spans as they are sent, each to `put`, in two parts. `trace_of` tells the trace of an earlier exchange, if it is known.
+    pub(super) fn tell(
         mut self,
         trace_of: impl Fn(ExchangeId) -> Option<u128>,
-    ) -> Vec<wire::Span> {
+        mut put: impl FnMut([&Fields; 2]),
+    ) {
         let own = self.own;
         // Without a client's trace all exchanges of a task share one, on every replica.
         let shared = (!self.has_parent()).then_some(own.trace);
         let trace_of = |exchange: ExchangeId| trace_of(exchange).or(shared);
-        let mut spans = Vec::with_capacity(1 + self.waits.len());
-        let mut links: Vec<wire::Link> = Vec::new();
+        let mut links: Vec<TraceParent> = Vec::new();
         for wait in std::mem::take(&mut self.waits) {
             let proposer = trace_of(wait.proposed_by).map(|trace| TraceParent {
                 trace,
@@ -230,87 +238,94 @@ impl ExchangeSpan {
                 sampled: true,
             });
             let here = proposer.filter(|proposer| proposer.trace == own.trace);
-            let link = proposer.map(|proposer| wire::Link {
-                trace_id: proposer.trace.to_be_bytes().to_vec(),
-                span_id: proposer.span.to_be_bytes().to_vec(),
-            });
-            links.extend(link.clone().filter(|link| !links.contains(link)));
+            links.extend(proposer.filter(|proposer| !links.contains(proposer)));
             let parent = here.or(self.parent).map(|parent| parent.span);
-            let mut span = span(own, rand::random::<u64>().max(1), parent);
-            span.name = format!("execute_tool {}", wait.tool);
-            span.kind = wire::INTERNAL;
-            span.start_time_unix_nano = wait.began.min(wait.ended);
-            span.end_time_unix_nano = wait.ended;
-            span.links = link.filter(|_| here.is_none()).into_iter().collect();
-            span.attributes = vec![
-                attribute("gen_ai.operation.name", "execute_tool"),
-                attribute("gen_ai.tool.name", String::from(wait.tool)),
-                attribute("gen_ai.tool.call.id", String::from(wait.call)),
-                attribute("gen_ai.tool.type", "function"),
-            ];
-            spans.push(span);
+            let began = wait.began.min(wait.ended);
+            let mut head = head(own, rand::random::<u64>().max(1), parent, [began, wait.ended]);
+            head.bytes(wire::span::NAME, format!("execute_tool {}", wait.tool).as_bytes());
+            head.number(wire::span::KIND, wire::INTERNAL);
+            if let Some(elsewhere) = proposer.filter(|_| here.is_none()) {
+                link(&mut head, elsewhere);
+            }
+            let mut says = Fields::default();
+            for (key, text) in [
+                ("gen_ai.operation.name", "execute_tool"),
+                ("gen_ai.tool.name", &wait.tool),
+                ("gen_ai.tool.call.id", &wait.call),
+                ("gen_ai.tool.type", "function"),
+            ] {
+                says.attribute(wire::span::ATTRIBUTE, key, text);
+            }
+            put([&head, &says]);
         }
-        let mut main = span(own, own.span, self.parent.map(|parent| parent.span));
-        main.links = links;
-        self.fill(&mut main);
-        spans.push(main);
-        spans
+        let (parent, now) = (self.parent.map(|parent| parent.span), self.now());
+        let mut head = head(own, own.span, parent, [self.began_at, now]);
+        links.into_iter().for_each(|to| link(&mut head, to));
+        self.conclude(&mut head);
+        put([&head, &self.fields]);
     }
 
-    fn fill(mut self, span: &mut wire::Span) {
-        span.end_time_unix_nano = self.now();
-        span.start_time_unix_nano = self.began_at;
-        span.kind = wire::CLIENT;
-        span.name = match &self.asked.model {
+    /// Writes what is known at its end only.
+    fn conclude(&mut self, head: &mut Fields) {
+        head.number(wire::span::KIND, wire::CLIENT);
+        if self.untold > 0 {
+            head.number(wire::span::DROPPED_EVENTS, self.untold.into());
+        }
+        let name = match &self.asked.model {
             Some(model) => format!("chat {model}"),
             None => "chat".to_owned(),
         };
-        let mut attributes = std::mem::take(&mut self.attributes);
-        attributes.push(attribute("gen_ai.operation.name", "chat"));
-        if let Some(model) = self.asked.model {
-            attributes.push(attribute("gen_ai.request.model", String::from(model)));
+        head.bytes(wire::span::NAME, name.as_bytes());
+        self.attribute("gen_ai.operation.name", "chat");
+        if let Some(model) = self.asked.model.take() {
+            self.attribute("gen_ai.request.model", &*model);
         }
         if self.asked.stream {
-            attributes.push(attribute("gen_ai.request.stream", true));
+            self.attribute("gen_ai.request.stream", true);
         }
-        if let Some(id) = self.answer {
-            attributes.push(attribute("gen_ai.response.id", id));
-        }
-        if let Some(model) = self.answered_by {
-            attributes.push(attribute("gen_ai.response.model", model));
-        }
-        if !self.reasons.is_empty() {
-            attributes.push(attribute("gen_ai.response.finish_reasons", self.reasons.as_slice()));
+        if self.reasons_told > 0 {
+            let reasons = std::mem::take(&mut self.reasons);
+            self.attribute("gen_ai.response.finish_reasons", &reasons);
         }
         if let Some(tokens) = self.usage.prompt_tokens {
-            attributes.push(attribute("gen_ai.usage.input_tokens", tokens));
+            self.attribute("gen_ai.usage.input_tokens", tokens);
         }
         if let Some(tokens) = self.usage.completion_tokens {
-            attributes.push(attribute("gen_ai.usage.output_tokens", tokens));
+            self.attribute("gen_ai.usage.output_tokens", tokens);
         }
         let outcome = self.outcome.unwrap_or(ExchangeOutcome::ClientGone);
-        attributes.push(attribute("tigertally.outcome", outcome.as_str()));
+        self.attribute("tigertally.outcome", outcome.as_str());
         if outcome != ExchangeOutcome::Delivered {
             let error = self.error.unwrap_or(outcome.as_str());
-            attributes.push(attribute("error.type", error));
-            span.status = Some(wire::Status { message: error.to_owned(), code: wire::ERROR });
+            self.attribute("error.type", error);
+            let mut status = Fields::default();
+            status.bytes(wire::status::MESSAGE, error.as_bytes());
+            status.number(wire::status::CODE, wire::ERROR);
+            head.message(wire::span::STATUS, &status);
         }
-        span.attributes = attributes;
-        span.events = self.events;
-        span.dropped_events_count = self.untold;
     }
 }
 
-/// A bare span of that trace.
-fn span(of: TraceParent, id: u64, parent: Option<u64>) -> wire::Span {
-    wire::Span {
-        trace_id: of.trace.to_be_bytes().to_vec(),
-        span_id: id.to_be_bytes().to_vec(),
-        parent_span_id: parent.map(|id| id.to_be_bytes().to_vec()).unwrap_or_default(),
-        // Sampled, as W3C's flags have it.
-        flags: 1,
-        ..wire::Span::default()
+/// What a span of that trace begins with.
+fn head(of: TraceParent, id: u64, parent: Option<u64>, [began, ended]: [u64; 2]) -> Fields {
+    let mut head = Fields::with_capacity(128);
+    head.bytes(wire::span::TRACE_ID, &of.trace.to_be_bytes());
+    head.bytes(wire::span::SPAN_ID, &id.to_be_bytes());
+    if let Some(parent) = parent {
+        head.bytes(wire::span::PARENT_SPAN_ID, &parent.to_be_bytes());
     }
+    head.fixed64(wire::span::START, began);
+    head.fixed64(wire::span::END, ended);
+    // Sampled, as W3C's flags have it.
+    head.fixed32(wire::span::FLAGS, 1);
+    head
+}
+
+fn link(span: &mut Fields, to: TraceParent) {
+    let mut link = Fields::default();
+    link.bytes(wire::span::TRACE_ID, &to.trace.to_be_bytes());
+    link.bytes(wire::span::SPAN_ID, &to.span.to_be_bytes());
+    span.message(wire::span::LINK, &link);
 }
 
 impl std::fmt::Debug for ExchangeSpan {
@@ -323,15 +338,30 @@ impl std::fmt::Debug for ExchangeSpan {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use opentelemetry_proto::tonic::common::v1::any_value;
+    use opentelemetry_proto::tonic::trace::v1::Span;
+    use prost::Message as _;
 
     const PARENT: TraceParent = TraceParent { trace: 7, span: 8, sampled: true };
 
-    fn waits(parent: Option<TraceParent>, known: Option<u128>) -> Vec<wire::Span> {
+    fn spans(span: ExchangeSpan, known: Option<u128>) -> Vec<Span> {
+        let mut spans = Vec::new();
+        span.tell(
+            |_| known,
+            |[head, rest]| {
+                let whole = [head.as_bytes(), rest.as_bytes()].concat();
+                spans.push(Span::decode(&*whole).unwrap());
+            },
+        );
+        spans
+    }
+
+    fn waits(parent: Option<TraceParent>, known: Option<u128>) -> Vec<Span> {
         let mut span = ExchangeSpan::new(parent, ExchangeId(0x2_0000_0000_0000_0005));
         span.belongs_to([9; 16]);
         span.waited("get_order", "call_1", Millis(1), ExchangeId(0x2_0000_0000_0000_0003));
         span.ends(ExchangeOutcome::Delivered);
-        span.into_wire(|_| known)
+        spans(span, known)
     }
 
     fn bytes(number: u64) -> Vec<u8> {
@@ -371,13 +401,12 @@ mod tests {
             span.finishes("stop");
         }
         span.ends(ExchangeOutcome::Refused);
-        let spans = span.into_wire(|_| None);
+        let spans = spans(span, None);
         assert_eq!((spans[0].events.len(), spans[0].dropped_events_count), (64, 37));
         assert_eq!(spans[0].status.as_ref().unwrap().message, "stale");
-        let reasons = spans[0].attributes.iter().find(|one| one.key.ends_with(b"finish_reasons"));
-        let Some(wire::Value::List(list)) = &reasons.unwrap().value.as_ref().unwrap().value else {
-            unreachable!()
-        };
+        let reasons = spans[0].attributes.iter().find(|one| one.key.ends_with("finish_reasons"));
+        let value = &reasons.unwrap().value.as_ref().unwrap().value;
+        let Some(any_value::Value::ArrayValue(list)) = value else { unreachable!() };
         assert_eq!(list.values.len(), 16);
     }
 
@@ -393,6 +422,15 @@ mod tests {
             span.hears(Some("y"), Some("n"), Some(other));
         }
         assert_eq!((span.usage.prompt_tokens, span.usage.completion_tokens), (Some(3), Some(4)));
-        assert_eq!((span.answer.as_deref(), span.answered_by.as_deref()), (Some("x"), Some("m")));
+        let spans = spans(span, None);
+        let says = |key: &str| {
+            let found: Vec<_> = spans[0].attributes.iter().filter(|one| one.key == key).collect();
+            let [one] = found.as_slice() else { unreachable!() };
+            one.value.clone().unwrap().value.unwrap()
+        };
+        let text = |text: &str| any_value::Value::StringValue(text.to_owned());
+        assert_eq!(says("gen_ai.response.id"), text("x"));
+        assert_eq!(says("gen_ai.response.model"), text("m"));
+        assert_eq!(says("gen_ai.usage.output_tokens"), any_value::Value::IntValue(4));
     }
 }

@@ -1,187 +1,251 @@
 //! OTLP's messages, as far as a span needs them (opentelemetry-proto 1.x, `collector/trace/v1`, `trace/v1`,
-//! `common/v1`, `resource/v1`). The numbers are the protocol's; a test reads them with OpenTelemetry's own types.
-//!
-//! What is a `string` there is bytes here: the two are written alike, and most of our texts are constants that need not
-//! be copied for each span.
+//! `common/v1`, `resource/v1`), written field by field as facts are told. Nothing is put together first: at thousands of
+//! spans a second that would cost more than the exchanges. The numbers are the protocol's; tests read them with
+//! OpenTelemetry's own types.
 
-use bytes::Bytes;
-use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Request {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) resource_spans: Vec<ResourceSpans>,
-}
+/// Fields of a message that has no others: a message is its fields, in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fields(Vec<u8>);
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ResourceSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) scope_spans: Vec<ScopeSpans>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ScopeSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) scope: Option<Scope>,
-    /// [`Span`]s, each encoded where its exchange ended: on the wire a message is its bytes.
-    #[prost(bytes = "bytes", repeated, tag = "2")]
-    pub(super) spans: Vec<Bytes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Scope {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "2")]
-    pub(super) version: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Span {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) trace_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) span_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "4")]
-    pub(super) parent_span_id: Vec<u8>,
-    #[prost(string, tag = "5")]
-    pub(super) name: String,
-    #[prost(int32, tag = "6")]
-    pub(super) kind: i32,
-    #[prost(fixed64, tag = "7")]
-    pub(super) start_time_unix_nano: u64,
-    #[prost(fixed64, tag = "8")]
-    pub(super) end_time_unix_nano: u64,
-    #[prost(message, repeated, tag = "9")]
-    pub(super) attributes: Vec<KeyValue>,
-    #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
-    #[prost(uint32, tag = "12")]
-    pub(super) dropped_events_count: u32,
-    #[prost(message, repeated, tag = "13")]
-    pub(super) links: Vec<Link>,
-    #[prost(message, optional, tag = "15")]
-    pub(super) status: Option<Status>,
-    #[prost(fixed32, tag = "16")]
-    pub(super) flags: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Event {
-    #[prost(fixed64, tag = "1")]
-    pub(super) time_unix_nano: u64,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(super) name: Bytes,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Link {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) trace_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) span_id: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Status {
-    #[prost(string, tag = "2")]
-    pub(super) message: String,
-    #[prost(int32, tag = "3")]
-    pub(super) code: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct KeyValue {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
-    #[prost(message, optional, tag = "2")]
-    pub(super) value: Option<AnyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 2, 3, 4, 5")]
-    pub(super) value: Option<Value>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum Value {
-    #[prost(bytes = "bytes", tag = "1")]
-    Text(Bytes),
-    #[prost(bool, tag = "2")]
+/// What an attribute says.
+pub(super) enum Value<'a> {
+    Text(&'a str),
     Bool(bool),
-    #[prost(int64, tag = "3")]
-    Integer(i64),
-    #[prost(double, tag = "4")]
+    Integer(u64),
     Double(f64),
-    #[prost(message, tag = "5")]
-    List(List),
+    /// The elements of an `ArrayValue`.
+    List(&'a Fields),
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct List {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) values: Vec<AnyValue>,
+/// A span's fields.
+pub(super) mod span {
+    pub(in super::super) const TRACE_ID: u32 = 1;
+    pub(in super::super) const SPAN_ID: u32 = 2;
+    pub(in super::super) const PARENT_SPAN_ID: u32 = 4;
+    pub(in super::super) const NAME: u32 = 5;
+    pub(in super::super) const KIND: u32 = 6;
+    pub(in super::super) const START: u32 = 7;
+    pub(in super::super) const END: u32 = 8;
+    pub(in super::super) const ATTRIBUTE: u32 = 9;
+    pub(in super::super) const EVENT: u32 = 11;
+    pub(in super::super) const DROPPED_EVENTS: u32 = 12;
+    pub(in super::super) const LINK: u32 = 13;
+    pub(in super::super) const STATUS: u32 = 15;
+    pub(in super::super) const FLAGS: u32 = 16;
+}
+
+/// An event's fields.
+pub(super) mod event {
+    pub(in super::super) const TIME: u32 = 1;
+    pub(in super::super) const NAME: u32 = 2;
+    pub(in super::super) const ATTRIBUTE: u32 = 3;
+}
+
+/// A status's fields.
+pub(super) mod status {
+    pub(in super::super) const MESSAGE: u32 = 2;
+    pub(in super::super) const CODE: u32 = 3;
+}
+
+/// Where a request's messages have those within them: `resource_spans`, then `resource` or `scope_spans`, then `scope`
+/// or `spans`.
+pub(super) mod request {
+    pub(in super::super) const RESOURCE_SPANS: u32 = 1;
+    pub(in super::super) const RESOURCE: u32 = 1;
+    pub(in super::super) const RESOURCE_ATTRIBUTE: u32 = 1;
+    pub(in super::super) const SCOPE_SPANS: u32 = 2;
+    pub(in super::super) const SCOPE: u32 = 1;
+    pub(in super::super) const SCOPE_NAME: u32 = 1;
+    pub(in super::super) const SCOPE_VERSION: u32 = 2;
+    pub(in super::super) const SPAN: u32 = 2;
 }
 
 /// An internal operation.
-pub(super) const INTERNAL: i32 = 1;
+pub(super) const INTERNAL: u64 = 1;
 /// A request to somebody else.
-pub(super) const CLIENT: i32 = 3;
+pub(super) const CLIENT: u64 = 3;
 /// It failed.
-pub(super) const ERROR: i32 = 2;
+pub(super) const ERROR: u64 = 2;
 
-impl From<&'static str> for Value {
-    fn from(text: &'static str) -> Self {
-        Value::Text(Bytes::from_static(text.as_bytes()))
+/// How long a field is whose value has so many bytes.
+fn length(tag: u32, value: usize) -> usize {
+    encoded_len_varint(u64::from(tag) << 3) + encoded_len_varint(value as u64) + value
+}
+
+impl Fields {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Fields(Vec::with_capacity(bytes))
+    }
+
+    #[cfg(test)]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// A text or bytes.
+    pub(super) fn bytes(&mut self, tag: u32, value: &[u8]) {
+        self.head(tag, value.len());
+        self.0.extend_from_slice(value);
+    }
+
+    /// A message within this one.
+    pub(super) fn message(&mut self, tag: u32, fields: &Fields) {
+        self.bytes(tag, &fields.0);
+    }
+
+    /// A message that two parts make.
+    pub(super) fn message_of(&mut self, tag: u32, parts: [&Fields; 2]) {
+        self.head(tag, parts.iter().map(|part| part.0.len()).sum());
+        parts.iter().for_each(|part| self.0.extend_from_slice(&part.0));
+    }
+
+    fn head(&mut self, tag: u32, length: usize) {
+        encode_key(tag, WireType::LengthDelimited, &mut self.0);
+        encode_varint(length as u64, &mut self.0);
+    }
+
+    pub(super) fn number(&mut self, tag: u32, value: u64) {
+        encode_key(tag, WireType::Varint, &mut self.0);
+        encode_varint(value, &mut self.0);
+    }
+
+    pub(super) fn fixed64(&mut self, tag: u32, value: u64) {
+        encode_key(tag, WireType::SixtyFourBit, &mut self.0);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn fixed32(&mut self, tag: u32, value: u32) {
+        encode_key(tag, WireType::ThirtyTwoBit, &mut self.0);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// An attribute: a `KeyValue`.
+    pub(super) fn attribute<'a>(&mut self, tag: u32, key: &str, value: impl Into<Value<'a>>) {
+        const KEY: u32 = 1;
+        const VALUE: u32 = 2;
+        let value = value.into();
+        self.head(tag, length(KEY, key.len()) + length(VALUE, value.length()));
+        self.bytes(KEY, key.as_bytes());
+        self.head(VALUE, value.length());
+        value.put(self);
+    }
+
+    /// One more element of a list.
+    pub(super) fn element(&mut self, text: &str) {
+        const ELEMENT: u32 = 1;
+        let value = Value::Text(text);
+        self.head(ELEMENT, value.length());
+        value.put(self);
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Value::Text(Bytes::from(text))
+impl Value<'_> {
+    const TEXT: u32 = 1;
+    const BOOL: u32 = 2;
+    const INTEGER: u32 = 3;
+    const DOUBLE: u32 = 4;
+    const LIST: u32 = 5;
+
+    /// How long its `AnyValue` is.
+    fn length(&self) -> usize {
+        match self {
+            Value::Text(text) => length(Self::TEXT, text.len()),
+            Value::Bool(_) => 2,
+            Value::Integer(number) => 1 + encoded_len_varint(*number),
+            Value::Double(_) => 9,
+            Value::List(list) => length(Self::LIST, list.0.len()),
+        }
+    }
+
+    fn put(&self, fields: &mut Fields) {
+        match *self {
+            Value::Text(text) => fields.bytes(Self::TEXT, text.as_bytes()),
+            Value::Bool(flag) => fields.number(Self::BOOL, flag.into()),
+            Value::Integer(number) => fields.number(Self::INTEGER, number),
+            Value::Double(number) => fields.fixed64_of(Self::DOUBLE, number),
+            Value::List(list) => fields.message(Self::LIST, list),
+        }
     }
 }
 
-impl From<u64> for Value {
+impl Fields {
+    fn fixed64_of(&mut self, tag: u32, value: f64) {
+        self.fixed64(tag, value.to_bits());
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Value::Text(text)
+    }
+}
+
+impl From<u64> for Value<'_> {
     fn from(number: u64) -> Self {
-        Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+        // The protocol's are signed.
+        Value::Integer(number.min(i64::MAX.unsigned_abs()))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for Value<'_> {
     fn from(flag: bool) -> Self {
         Value::Bool(flag)
     }
 }
 
-impl From<f64> for Value {
+impl From<f64> for Value<'_> {
     fn from(number: f64) -> Self {
         Value::Double(number)
     }
 }
 
-impl From<&[String]> for Value {
-    fn from(texts: &[String]) -> Self {
-        let value = |text: &String| AnyValue { value: Some(text.clone().into()) };
-        Value::List(List { values: texts.iter().map(value).collect() })
+impl<'a> From<&'a Fields> for Value<'a> {
+    fn from(list: &'a Fields) -> Self {
+        Value::List(list)
     }
 }
 
-/// An attribute.
-pub(super) fn attribute(key: &'static str, value: impl Into<Value>) -> KeyValue {
-    KeyValue {
-        key: Bytes::from_static(key.as_bytes()),
-        value: Some(AnyValue { value: Some(value.into()) }),
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value as Read;
+    use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
+    use prost::Message as _;
+
+    fn read(value: Value<'_>) -> (String, Option<Read>) {
+        let mut fields = Fields::default();
+        // A scope has its attributes under 3.
+        fields.attribute(3, "a.key", value);
+        let scope = InstrumentationScope::decode(fields.as_bytes()).unwrap();
+        let [KeyValue { key, value, .. }] = scope.attributes.as_slice() else { unreachable!() };
+        (key.clone(), value.clone().unwrap().value)
+    }
+
+    #[test]
+    fn attributes_are_read_as_they_were_told() {
+        let long = "ä".repeat(100_000);
+        for text in ["", "text", &long] {
+            assert_eq!(read(text.into()).1, Some(Read::StringValue(text.to_owned())));
+        }
+        for number in [0, 1, 127, 128, u64::MAX] {
+            let wanted = i64::try_from(number).unwrap_or(i64::MAX);
+            assert_eq!(read(number.into()).1, Some(Read::IntValue(wanted)));
+        }
+        assert_eq!(read(true.into()).1, Some(Read::BoolValue(true)));
+        assert_eq!(read(false.into()).1, Some(Read::BoolValue(false)));
+        assert_eq!(read(0.25.into()).1, Some(Read::DoubleValue(0.25)));
+        let mut list = Fields::default();
+        ["stop", "", &long].iter().for_each(|text| list.element(text));
+        let (key, Some(Read::ArrayValue(array))) = read((&list).into()) else { unreachable!() };
+        let texts = array.values.into_iter().map(|value| value.value.unwrap());
+        let wanted = ["stop", "", &long].map(|text| Read::StringValue(text.to_owned()));
+        assert_eq!((key.as_str(), texts.collect::<Vec<_>>()), ("a.key", wanted.to_vec()));
     }
 }
