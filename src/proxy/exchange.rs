@@ -234,7 +234,7 @@ async fn run(
             return opaque(gateway, settings, journal, parts, body, notes).await;
         }
     };
-    journal.reads(&cleared);
+    journal.reads(&mut cleared);
     journal.would_refuse(std::mem::take(&mut cleared.would_refuse));
     let mut passage = admission::admit(gateway, settings, key, &mut cleared).await?;
     journal.admitted(&mut passage);

@@ -147,10 +147,10 @@ impl Journal {
     }
 
     /// What the rules saw of its list.
-    pub(super) fn reads(&mut self, cleared: &Cleared) {
+    pub(super) fn reads(&mut self, cleared: &mut Cleared) {
         self.continues = cleared.continues;
         if let Some(span) = &mut self.span {
-            span.asks(cleared.asked.clone());
+            span.asks(std::mem::take(&mut cleared.asked));
         }
     }
 

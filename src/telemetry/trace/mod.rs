@@ -36,7 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Exchanges whose trace is remembered, so that later ones can be linked to them; as many in each part.
+/// Exchanges whose client's trace is remembered, so that later ones can be linked to them; as many in each part. Without
+/// one the task says which it is.
 const REMEMBERED: usize = 1024;
 /// Parts of that memory, so that threads seldom meet.
 const PARTS: usize = 8;
@@ -63,7 +64,7 @@ impl Inner {
     }
 }
 
-/// The traces of the last exchanges.
+/// The clients' traces of the last exchanges that had one.
 #[derive(Default)]
 struct Memory {
     /// The ids are random and ours: a fast hash of them will do.
@@ -129,7 +130,9 @@ impl Tracer {
             // It belongs to a trace that we did not take up.
             headers.remove(TRACESTATE);
         }
-        inner.memory(span.exchange()).lock().keep(span.exchange(), span.own().trace);
+        if span.has_parent() {
+            inner.memory(span.exchange()).lock().keep(span.exchange(), span.own().trace);
+        }
     }
 
     /// The trace of an exchange that this process has seen lately.

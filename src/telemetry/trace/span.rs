@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes that a span's attributes take as a rule.
-const ATTRIBUTES: usize = 768;
+const ATTRIBUTES: usize = 1024;
 /// Most verdicts that one span tells; of more, their number.
 const MOST_EVENTS: usize = 64;
 /// Most finish reasons: one per choice.

@@ -3,7 +3,7 @@
 //! spans a second that would cost more than the exchanges. The numbers are the protocol's; tests read them with
 //! OpenTelemetry's own types.
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 
 /// Fields of a message that has no others: a message is its fields, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,22 +106,34 @@ impl Fields {
     }
 
     fn head(&mut self, tag: u32, length: usize) {
-        encode_key(tag, WireType::LengthDelimited, &mut self.0);
-        encode_varint(length as u64, &mut self.0);
+        self.key(tag, WireType::LengthDelimited);
+        self.varint(length as u64);
+    }
+
+    fn key(&mut self, tag: u32, kind: WireType) {
+        self.varint(u64::from(tag << 3 | kind as u32));
+    }
+
+    fn varint(&mut self, value: u64) {
+        match value {
+            // Nearly all of them.
+            0..0x80 => self.0.push(value.to_le_bytes()[0]),
+            _ => encode_varint(value, &mut self.0),
+        }
     }
 
     pub(super) fn number(&mut self, tag: u32, value: u64) {
-        encode_key(tag, WireType::Varint, &mut self.0);
-        encode_varint(value, &mut self.0);
+        self.key(tag, WireType::Varint);
+        self.varint(value);
     }
 
     pub(super) fn fixed64(&mut self, tag: u32, value: u64) {
-        encode_key(tag, WireType::SixtyFourBit, &mut self.0);
+        self.key(tag, WireType::SixtyFourBit);
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(super) fn fixed32(&mut self, tag: u32, value: u32) {
-        encode_key(tag, WireType::ThirtyTwoBit, &mut self.0);
+        self.key(tag, WireType::ThirtyTwoBit);
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -168,15 +180,9 @@ impl Value<'_> {
             Value::Text(text) => fields.bytes(Self::TEXT, text.as_bytes()),
             Value::Bool(flag) => fields.number(Self::BOOL, flag.into()),
             Value::Integer(number) => fields.number(Self::INTEGER, number),
-            Value::Double(number) => fields.fixed64_of(Self::DOUBLE, number),
+            Value::Double(number) => fields.fixed64(Self::DOUBLE, number.to_bits()),
             Value::List(list) => fields.message(Self::LIST, list),
         }
-    }
-}
-
-impl Fields {
-    fn fixed64_of(&mut self, tag: u32, value: f64) {
-        self.fixed64(tag, value.to_bits());
     }
 }
 
