@@ -16,7 +16,7 @@ pub(super) const CLOSED: States = &["closed", "superseded"];
 /// Its result came with the next question, if that was let in.
 pub(super) const BROUGHT: States = &["accepted", "superseded"];
 /// Nobody was told what became of it.
-const ANY: States = &["open", "accepted", "superseded", "replaced"];
+const ANY: States = &["accepted", "superseded", "replaced"];
 
 /// The calls that an application got since its conversation began, or was last forgotten. An id may come again in a
 /// later generation.
@@ -61,9 +61,10 @@ impl Known {
             // Of the oldest generation a part may have been let go.
             if state.is_some() || *generation > oldest {
                 compared += 1;
-                let past = *generation < record.generation;
-                let fits = state
-                    .is_some_and(|state| states.contains(&state) && !(past && state == "open"));
+                // What only the next question ends is open until it comes.
+                let open = *states != ACCEPTED && *generation == record.generation;
+                let fits =
+                    state.is_some_and(|state| states.contains(&state) || (open && state == "open"));
                 world.holds(fits, || {
                     format!("{name}: {id} of generation {generation} is {state:?}, not {states:?}")
                 });
