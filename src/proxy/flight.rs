@@ -240,7 +240,8 @@ impl fmt::Debug for Flight {
     }
 }
 
-/// Until `cut`: asks the ledger each second whether what is in flight is still wanted.
+/// Until `cut`, each second: asks the ledger whether what is in flight is still wanted, and lets go of connections that
+/// nobody needs.
 pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
     let mut tick = tokio::time::interval(CHECK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -250,6 +251,7 @@ pub(super) async fn look_after(gateway: Arc<Gateway>, cut: CancellationToken) {
             _ = tick.tick() => {}
         }
         gateway.flights.abort_unread(&gateway.aborter);
+        gateway.pool.sweep();
         let mut asking = JoinSet::new();
         for place in gateway.flights.under_way() {
             if asking.len() >= AT_ONCE {

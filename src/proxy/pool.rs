@@ -23,15 +23,13 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
 /// connection that is being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
-/// How often what is idle for too long is looked for: a connection that nobody asks for is closed all the same.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A body on its way up.
 #[derive(Debug)]
@@ -116,7 +114,7 @@ struct Shared {
 pub(crate) struct Pool(Arc<Shared>);
 
 impl Pool {
-    /// An empty one. Must be called on a runtime: connections that are idle for too long are closed by a task.
+    /// An empty one.
     #[must_use]
     pub(crate) fn new(connect_timeout: Duration) -> Self {
         let mut http = HttpConnector::new();
@@ -128,9 +126,7 @@ impl Pool {
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        let shared = Arc::new(Shared { connector, shelves: Mutex::default() });
-        tokio::spawn(sweep(Arc::downgrade(&shared)));
-        Pool(shared)
+        Pool(Arc::new(Shared { connector, shelves: Mutex::default() }))
     }
 
     /// Sends a request, whose URI names the server. Nothing is sent twice: another connection is tried only when one
@@ -179,15 +175,12 @@ impl Pool {
             shelf.idle.push(idle);
         }
     }
-}
 
-/// Closes what is idle for too long, while there is a pool.
-async fn sweep(pool: Weak<Shared>) {
-    loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
-        let Some(pool) = pool.upgrade() else { return };
+    /// Closes what is idle for too long. To be called each second or so: a connection that nobody asks for is closed
+    /// all the same.
+    pub(super) fn sweep(&self) {
         let mut old = Vec::new();
-        for shelf in &mut *pool.shelves.lock() {
+        for shelf in &mut *self.0.shelves.lock() {
             let fresh = shelf.idle.partition_point(|idle| idle.since.elapsed() >= POOL_IDLE);
             old.extend(shelf.idle.drain(..fresh));
         }

@@ -36,7 +36,7 @@ type Sending = Pin<Box<dyn Future<Output = Sent> + Send>>;
 
 enum Step {
     /// With the request that is to be sent.
-    Connecting(Connecting, Option<Request<UpBody>>),
+    Connecting(Connecting, Option<Box<Request<UpBody>>>),
     /// Whether the connection was idle before.
     Sent {
         connection: Box<Connection>,
@@ -69,7 +69,7 @@ impl Call {
     fn begin(pool: &Pool, site: &Arc<Site>, request: Request<UpBody>) -> Step {
         match pool.take(site) {
             Some(connection) => Step::over(connection, request, true),
-            None => Step::Connecting(connect(pool, site), Some(request)),
+            None => Step::Connecting(connect(pool, site), Some(Box::new(request))),
         }
     }
 }
@@ -106,7 +106,7 @@ impl Future for Call {
                     let connection = ready!(connecting.as_mut().poll(cx));
                     call.step = match (connection, request.take()) {
                         (Ok(connection), Some(request)) => {
-                            Step::over(Box::new(connection), request, false)
+                            Step::over(Box::new(connection), *request, false)
                         }
                         (Err(error), _) => Step::Over(Some(error)),
                         (Ok(_), None) => Step::Over(None),

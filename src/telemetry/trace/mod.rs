@@ -58,7 +58,6 @@ struct Inner {
 
 impl Inner {
     /// The part that remembers this exchange.
-    #[expect(clippy::cast_possible_truncation, reason = "some bits are enough")]
     fn memory(&self, exchange: ExchangeId) -> &Mutex<Memory> {
         &self.memory[exchange.0 as usize % PARTS]
     }
