@@ -202,11 +202,11 @@ impl Admin {
         if let Some(key) = key {
             request.headers_mut().insert(header::AUTHORIZATION, key.clone());
         }
-        let answer = self.gateway.pool().request(request);
+        let answer = self.gateway.pool().ask(request);
         // A server without that path is there all the same; one that says 5xx is not.
         matches!(
             tokio::time::timeout(PROBE_PATIENCE, answer).await,
-            Ok(Ok(response)) if !response.status().is_server_error()
+            Ok(Ok(status)) if !status.is_server_error()
         )
     }
 }

@@ -114,11 +114,11 @@ impl Aborter {
         if let Some(key) = &target.authorization {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
-        let answer = self.pool.request(request);
+        let pool = self.pool.clone();
         let metrics = self.metrics.clone();
         let task = async move {
-            let outcome = match tokio::time::timeout(PATIENCE, answer).await {
-                Ok(Ok(response)) if response.status().is_success() => AbortOutcome::Accepted,
+            let outcome = match tokio::time::timeout(PATIENCE, pool.ask(request)).await {
+                Ok(Ok(status)) if status.is_success() => AbortOutcome::Accepted,
                 _ => AbortOutcome::Failed,
             };
             metrics.abort(outcome);

@@ -16,8 +16,9 @@ use super::splice::Segments;
 use bytes::Bytes;
 use connection::Connection;
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
@@ -30,6 +31,9 @@ use std::time::{Duration, Instant};
 /// SGLang's server closes idle connections after 5 s; ours must go first, or a request could meet a
 /// connection that is being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
+
+/// Most that is read of an answer's body for nothing but to keep its connection.
+const MOST_UNREAD: usize = 64 << 10;
 
 /// A body on its way up.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ impl UpBody {
     /// These bytes, and no others.
     #[must_use]
     pub(crate) fn whole(bytes: &Bytes) -> Self {
-        UpBody::Judged(Segments::new(bytes, Vec::new()))
+        UpBody::Judged(Segments::of([bytes.clone()]))
     }
 }
 
@@ -133,6 +137,14 @@ impl Pool {
     /// that was idle had broken before it took any of the request.
     pub(crate) fn request(&self, request: Request<UpBody>) -> Call {
         Call::new(self.clone(), request)
+    }
+
+    /// Sends a request of whose answer only the status counts. A short body is read, so that the connection is kept.
+    pub(crate) async fn ask(&self, request: Request<UpBody>) -> Result<StatusCode, CallError> {
+        let answer = self.request(request).await?;
+        let status = answer.status();
+        let _ = Limited::new(answer.into_body(), MOST_UNREAD).collect().await;
+        Ok(status)
     }
 
     /// The server that a URI names.

@@ -62,6 +62,14 @@ impl Segments {
         segments
     }
 
+    /// A body of these pieces.
+    #[must_use]
+    pub(super) fn of(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        let mut segments = Segments::default();
+        pieces.into_iter().for_each(|piece| segments.push(piece));
+        segments
+    }
+
     fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.length += piece.len() as u64;

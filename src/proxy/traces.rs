@@ -2,6 +2,7 @@
 
 use super::gateway::Gateway;
 use super::pool::{Pool, UpBody};
+use super::splice::Segments;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use std::sync::Arc;
@@ -18,19 +19,19 @@ pub(super) async fn send(gateway: Arc<Gateway>, end: CancellationToken) {
     let Some(batches) = gateway.tracer.batches() else { return };
     let (pool, endpoint) = (gateway.pool.clone(), batches.endpoint().clone());
     let ending = end.clone();
-    let post = move |body: Bytes| {
+    let post = move |body: [Bytes; 2]| {
         let patience = if ending.is_cancelled() { LAST } else { PATIENCE };
         post(pool.clone(), endpoint.clone(), body, patience)
     };
     batches.send(post, end).await;
 }
 
-async fn post(pool: Pool, endpoint: Uri, body: Bytes, patience: Duration) -> bool {
-    let mut request = Request::new(UpBody::whole(&body));
+async fn post(pool: Pool, endpoint: Uri, body: [Bytes; 2], patience: Duration) -> bool {
+    let mut request = Request::new(UpBody::Judged(Segments::of(body)));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = endpoint;
     let protobuf = HeaderValue::from_static("application/x-protobuf");
     request.headers_mut().insert(header::CONTENT_TYPE, protobuf);
-    let answer = tokio::time::timeout(patience, pool.request(request)).await;
-    matches!(answer, Ok(Ok(response)) if response.status().is_success())
+    let status = tokio::time::timeout(patience, pool.ask(request)).await;
+    matches!(status, Ok(Ok(status)) if status.is_success())
 }

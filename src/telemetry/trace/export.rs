@@ -1,9 +1,8 @@
 //! Batches of spans on their way to the collector: OTLP over HTTP, in protobuf.
 //!
-//! Spans gather in a [`Tray`]. One task takes what is there, at most [`BATCH`] at once, each [`EVERY`], or as soon as a
-//! batch is full; one that cannot be sent is tried once more and then dropped. While it is tried the tray fills, and
-//! what comes after is dropped where it is made: so a collector that is gone costs a bounded amount of memory, and no
-//! exchange waits.
+//! Spans gather in a [`Tray`]. One task takes a batch as soon as it is full, and each [`EVERY`] what there is; one that
+//! cannot be sent is tried once more and then dropped. While it is tried the tray fills, and what comes after is
+//! dropped where it is made: so a collector that is gone costs a bounded amount of memory, and no exchange waits.
 
 use super::wire::{Fields, request};
 use crate::telemetry::{Metrics, SpanOutcome};
@@ -13,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ pub struct Batches {
 }
 
 /// Some spans of a scope.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Batch {
     spans: Fields,
     count: usize,
@@ -46,8 +46,10 @@ struct Batch {
 /// Where spans wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Tray {
-    /// None of them is empty.
+    /// None of them is empty, and all but the last are full.
     batches: Mutex<VecDeque<Batch>>,
+    /// How many bytes the last one had that was taken.
+    usual: AtomicUsize,
     /// A batch is full.
     full: Notify,
 }
@@ -60,7 +62,8 @@ impl Tray {
             if batches.len() >= MOST_WAITING {
                 return false;
             }
-            batches.push_back(Batch::default());
+            let spans = Fields::with_capacity(self.usual.load(Ordering::Relaxed));
+            batches.push_back(Batch { spans, count: 0 });
         }
         let Some(last) = batches.back_mut() else { return false };
         last.spans.message_of(request::SPAN, span);
@@ -73,8 +76,15 @@ impl Tray {
         true
     }
 
-    fn take(&self) -> Option<Batch> {
-        self.batches.lock().pop_front()
+    /// The oldest batch, if it is full or any will do.
+    fn take(&self, any: bool) -> Option<Batch> {
+        let mut batches = self.batches.lock();
+        let there = batches.front().is_some_and(|first| any || first.count == BATCH);
+        let taken = if there { batches.pop_front() } else { None };
+        if let Some(batch) = &taken {
+            self.usual.store(batch.spans.len(), Ordering::Relaxed);
+        }
+        taken
     }
 }
 
@@ -104,17 +114,17 @@ impl Batches {
     /// was taken.
     pub async fn send<F: Future<Output = bool>>(
         mut self,
-        post: impl Fn(Bytes) -> F,
+        post: impl Fn([Bytes; 2]) -> F,
         end: CancellationToken,
     ) {
         loop {
-            tokio::select! {
+            let any = tokio::select! {
                 () = end.cancelled() => break,
-                () = self.tray.full.notified() => {}
-                () = tokio::time::sleep(EVERY) => {}
-            }
-            while let Some(batch) = self.tray.take() {
-                let body = encode(&batch.spans);
+                () = self.tray.full.notified() => false,
+                () = tokio::time::sleep(EVERY) => true,
+            };
+            while let Some(batch) = self.tray.take(any) {
+                let body = encode(batch.spans);
                 let sent = post(body.clone()).await || {
                     tokio::select! {
                         () = end.cancelled() => {}
@@ -125,8 +135,8 @@ impl Batches {
                 self.sent(sent, batch.count as u64);
             }
         }
-        while let Some(batch) = self.tray.take() {
-            let sent = post(encode(&batch.spans)).await;
+        while let Some(batch) = self.tray.take(true) {
+            let sent = post(encode(batch.spans)).await;
             self.sent(sent, batch.count as u64);
             if !sent {
                 break;
@@ -149,8 +159,8 @@ impl Batches {
     }
 }
 
-/// The request.
-fn encode(spans: &Fields) -> Bytes {
+/// The request, in two pieces: the spans are not copied.
+fn encode(spans: Fields) -> [Bytes; 2] {
     let (name, version) = ("tigertally", env!("CARGO_PKG_VERSION"));
     let mut resource = Fields::default();
     resource.attribute(request::RESOURCE_ATTRIBUTE, "service.name", name);
@@ -158,20 +168,42 @@ fn encode(spans: &Fields) -> Bytes {
     let mut scope = Fields::default();
     scope.bytes(request::SCOPE_NAME, name.as_bytes());
     scope.bytes(request::SCOPE_VERSION, version.as_bytes());
-    let mut head = Fields::default();
-    head.message(request::SCOPE, &scope);
+    let mut scope_spans = Fields::default();
+    scope_spans.message(request::SCOPE, &scope);
     let mut within = Fields::default();
     within.message(request::RESOURCE, &resource);
-    within.message_of(request::SCOPE_SPANS, [&head, spans]);
-    let mut whole = Fields::default();
-    whole.message(request::RESOURCE_SPANS, &within);
-    Bytes::from(whole.into_bytes())
+    within.begin(request::SCOPE_SPANS, scope_spans.len() + spans.len());
+    within.append(&scope_spans);
+    let mut head = Fields::default();
+    head.begin(request::RESOURCE_SPANS, within.len() + spans.len());
+    head.append(&within);
+    [head, spans].map(|part| Bytes::from(part.into_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_batch_goes_when_it_is_full_and_what_there_is_when_it_is_time() {
+        let tray = Tray::default();
+        let (mut span, none) = (Fields::default(), Fields::default());
+        span.number(6, 1);
+        assert!(tray.take(true).is_none());
+        for n in 0..MOST_WAITING * BATCH {
+            assert!(tray.put([&span, &none]), "{n}");
+        }
+        assert!(!tray.put([&span, &none]));
+        for _ in 1..MOST_WAITING {
+            assert_eq!(tray.take(false).unwrap().count, BATCH);
+        }
+        assert_eq!(tray.take(false).unwrap().spans.len(), BATCH * 4);
+        assert!(tray.put([&span, &none]));
+        assert!(tray.take(false).is_none());
+        assert_eq!(tray.take(true).unwrap().count, 1);
+        assert!(tray.take(true).is_none());
+    }
 
     #[test]
     fn traces_have_their_path() {

@@ -84,13 +84,22 @@ impl Fields {
         &self.0
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// More fields of the same message.
+    pub(super) fn append(&mut self, fields: &Fields) {
+        self.0.extend_from_slice(&fields.0);
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
     /// A text or bytes.
     pub(super) fn bytes(&mut self, tag: u32, value: &[u8]) {
-        self.head(tag, value.len());
+        self.begin(tag, value.len());
         self.0.extend_from_slice(value);
     }
 
@@ -101,11 +110,12 @@ impl Fields {
 
     /// A message that two parts make.
     pub(super) fn message_of(&mut self, tag: u32, parts: [&Fields; 2]) {
-        self.head(tag, parts.iter().map(|part| part.0.len()).sum());
-        parts.iter().for_each(|part| self.0.extend_from_slice(&part.0));
+        self.begin(tag, parts.iter().map(|part| part.0.len()).sum());
+        parts.iter().for_each(|part| self.append(part));
     }
 
-    fn head(&mut self, tag: u32, length: usize) {
+    /// The beginning of a field whose bytes follow: so many.
+    pub(super) fn begin(&mut self, tag: u32, length: usize) {
         self.key(tag, WireType::LengthDelimited);
         self.varint(length as u64);
     }
@@ -142,9 +152,9 @@ impl Fields {
         const KEY: u32 = 1;
         const VALUE: u32 = 2;
         let value = value.into();
-        self.head(tag, length(KEY, key.len()) + length(VALUE, value.length()));
+        self.begin(tag, length(KEY, key.len()) + length(VALUE, value.length()));
         self.bytes(KEY, key.as_bytes());
-        self.head(VALUE, value.length());
+        self.begin(VALUE, value.length());
         value.put(self);
     }
 
@@ -152,7 +162,7 @@ impl Fields {
     pub(super) fn element(&mut self, text: &str) {
         const ELEMENT: u32 = 1;
         let value = Value::Text(text);
-        self.head(ELEMENT, value.length());
+        self.begin(ELEMENT, value.length());
         value.put(self);
     }
 }
