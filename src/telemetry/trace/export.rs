@@ -55,8 +55,8 @@ pub(super) struct Tray {
 }
 
 impl Tray {
-    /// Takes a span that two parts make, if there is room. Never waits.
-    pub(super) fn put(&self, span: [&Fields; 2]) -> bool {
+    /// Takes a span, if there is room. Never waits.
+    pub(super) fn put(&self, span: &Fields) -> bool {
         let mut batches = self.batches.lock();
         if batches.back().is_none_or(|last| last.count >= BATCH) {
             if batches.len() >= MOST_WAITING {
@@ -66,7 +66,7 @@ impl Tray {
             batches.push_back(Batch { spans, count: 0 });
         }
         let Some(last) = batches.back_mut() else { return false };
-        last.spans.message_of(request::SPAN, span);
+        last.spans.message(request::SPAN, span);
         last.count += 1;
         let full = last.count == BATCH;
         drop(batches);
@@ -188,18 +188,18 @@ mod tests {
     #[test]
     fn a_batch_goes_when_it_is_full_and_what_there_is_when_it_is_time() {
         let tray = Tray::default();
-        let (mut span, none) = (Fields::default(), Fields::default());
+        let mut span = Fields::default();
         span.number(6, 1);
         assert!(tray.take(true).is_none());
         for n in 0..MOST_WAITING * BATCH {
-            assert!(tray.put([&span, &none]), "{n}");
+            assert!(tray.put(&span), "{n}");
         }
-        assert!(!tray.put([&span, &none]));
+        assert!(!tray.put(&span));
         for _ in 1..MOST_WAITING {
             assert_eq!(tray.take(false).unwrap().count, BATCH);
         }
         assert_eq!(tray.take(false).unwrap().spans.len(), BATCH * 4);
-        assert!(tray.put([&span, &none]));
+        assert!(tray.put(&span));
         assert!(tray.take(false).is_none());
         assert_eq!(tray.take(true).unwrap().count, 1);
         assert!(tray.take(true).is_none());

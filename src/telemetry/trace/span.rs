@@ -220,11 +220,11 @@ impl ExchangeSpan {
         self.began_at.saturating_add(after)
     }
 
-    /// Its spans as they are sent, each to `put`, in two parts. `trace_of` tells the trace of an earlier exchange, if it is known.
+    /// Its spans as they are sent, each to `put`. `trace_of` tells the trace of an earlier exchange, if it is known.
     pub(super) fn tell(
         mut self,
         trace_of: impl Fn(ExchangeId) -> Option<u128>,
-        mut put: impl FnMut([&Fields; 2]),
+        mut put: impl FnMut(&Fields),
     ) {
         let own = self.own;
         // Without a client's trace all exchanges of a task share one, on every replica.
@@ -241,41 +241,41 @@ impl ExchangeSpan {
             links.extend(proposer.filter(|proposer| !links.contains(proposer)));
             let parent = here.or(self.parent).map(|parent| parent.span);
             let began = wait.began.min(wait.ended);
-            let mut head = head(own, rand::random::<u64>().max(1), parent, [began, wait.ended]);
-            head.bytes(wire::span::NAME, format!("execute_tool {}", wait.tool).as_bytes());
-            head.number(wire::span::KIND, wire::INTERNAL);
+            let mut span = Fields::with_capacity(ATTRIBUTES / 2);
+            head(&mut span, own, rand::random::<u64>().max(1), parent, [began, wait.ended]);
+            span.texts(wire::span::NAME, ["execute_tool ", &wait.tool]);
+            span.number(wire::span::KIND, wire::INTERNAL);
             if let Some(elsewhere) = proposer.filter(|_| here.is_none()) {
-                link(&mut head, elsewhere);
+                link(&mut span, elsewhere);
             }
-            let mut says = Fields::default();
             for (key, text) in [
                 ("gen_ai.operation.name", "execute_tool"),
                 ("gen_ai.tool.name", &wait.tool),
                 ("gen_ai.tool.call.id", &wait.call),
                 ("gen_ai.tool.type", "function"),
             ] {
-                says.attribute(wire::span::ATTRIBUTE, key, text);
+                span.attribute(wire::span::ATTRIBUTE, key, text);
             }
-            put([&head, &says]);
+            put(&span);
         }
         let (parent, now) = (self.parent.map(|parent| parent.span), self.now());
-        let mut head = head(own, own.span, parent, [self.began_at, now]);
-        links.into_iter().for_each(|to| link(&mut head, to));
-        self.conclude(&mut head);
-        put([&head, &self.fields]);
+        head(&mut self.fields, own, own.span, parent, [self.began_at, now]);
+        links.into_iter().for_each(|to| link(&mut self.fields, to));
+        self.conclude();
+        put(&self.fields);
     }
 
     /// Writes what is known at its end only.
-    fn conclude(&mut self, head: &mut Fields) {
-        head.number(wire::span::KIND, wire::CLIENT);
+    fn conclude(&mut self) {
+        self.fields.number(wire::span::KIND, wire::CLIENT);
         if self.untold > 0 {
-            head.number(wire::span::DROPPED_EVENTS, self.untold.into());
+            self.fields.number(wire::span::DROPPED_EVENTS, self.untold.into());
         }
         let name = match &self.asked.model {
-            Some(model) => format!("chat {model}"),
-            None => "chat".to_owned(),
+            Some(model) => ["chat ", model],
+            None => ["chat", ""],
         };
-        head.bytes(wire::span::NAME, name.as_bytes());
+        self.fields.texts(wire::span::NAME, name);
         self.attribute("gen_ai.operation.name", "chat");
         if let Some(model) = self.asked.model.take() {
             self.attribute("gen_ai.request.model", &*model);
@@ -301,24 +301,28 @@ impl ExchangeSpan {
             let mut status = Fields::default();
             status.bytes(wire::status::MESSAGE, error.as_bytes());
             status.number(wire::status::CODE, wire::ERROR);
-            head.message(wire::span::STATUS, &status);
+            self.fields.message(wire::span::STATUS, &status);
         }
     }
 }
 
-/// What a span of that trace begins with.
-fn head(of: TraceParent, id: u64, parent: Option<u64>, [began, ended]: [u64; 2]) -> Fields {
-    let mut head = Fields::with_capacity(128);
-    head.bytes(wire::span::TRACE_ID, &of.trace.to_be_bytes());
-    head.bytes(wire::span::SPAN_ID, &id.to_be_bytes());
+/// What every span of that trace has.
+fn head(
+    span: &mut Fields,
+    of: TraceParent,
+    id: u64,
+    parent: Option<u64>,
+    [began, ended]: [u64; 2],
+) {
+    span.bytes(wire::span::TRACE_ID, &of.trace.to_be_bytes());
+    span.bytes(wire::span::SPAN_ID, &id.to_be_bytes());
     if let Some(parent) = parent {
-        head.bytes(wire::span::PARENT_SPAN_ID, &parent.to_be_bytes());
+        span.bytes(wire::span::PARENT_SPAN_ID, &parent.to_be_bytes());
     }
-    head.fixed64(wire::span::START, began);
-    head.fixed64(wire::span::END, ended);
+    span.fixed64(wire::span::START, began);
+    span.fixed64(wire::span::END, ended);
     // Sampled, as W3C's flags have it.
-    head.fixed32(wire::span::FLAGS, 1);
-    head
+    span.fixed32(wire::span::FLAGS, 1);
 }
 
 fn link(span: &mut Fields, to: TraceParent) {
@@ -346,13 +350,7 @@ mod tests {
 
     fn spans(span: ExchangeSpan, known: Option<u128>) -> Vec<Span> {
         let mut spans = Vec::new();
-        span.tell(
-            |_| known,
-            |[head, rest]| {
-                let whole = [head.as_bytes(), rest.as_bytes()].concat();
-                spans.push(Span::decode(&*whole).unwrap());
-            },
-        );
+        span.tell(|_| known, |span| spans.push(Span::decode(span.as_bytes()).unwrap()));
         spans
     }
 

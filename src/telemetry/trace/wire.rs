@@ -108,10 +108,10 @@ impl Fields {
         self.bytes(tag, &fields.0);
     }
 
-    /// A message that two parts make.
-    pub(super) fn message_of(&mut self, tag: u32, parts: [&Fields; 2]) {
-        self.begin(tag, parts.iter().map(|part| part.0.len()).sum());
-        parts.iter().for_each(|part| self.append(part));
+    /// Texts that make one.
+    pub(super) fn texts(&mut self, tag: u32, texts: [&str; 2]) {
+        self.begin(tag, texts.iter().map(|text| text.len()).sum());
+        texts.iter().for_each(|text| self.0.extend_from_slice(text.as_bytes()));
     }
 
     /// The beginning of a field whose bytes follow: so many.
