@@ -1,4 +1,5 @@
-//! A client that goes away while the store is asked about its request leaves no exchange behind.
+//! What happens while the store is asked: a client that goes away leaves no exchange behind, and an answer that is
+//! overtaken between its settling and its head is refused like any other.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -11,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tigertally::control;
 use tigertally::ledger::Conversation;
 use tigertally::ledger::digest::DigestKey;
-use tigertally::ledger::event::{Ending, Event, Millis, Transition};
+use tigertally::ledger::event::{Advance, Ending, Event, ExchangeId, Millis, Transition};
 use tigertally::ledger::rules::Rules;
 use tigertally::proxy::Flights;
 use tigertally::store::memory::MemoryStore;
@@ -28,6 +29,8 @@ enum Asked {
 
 /// Tells what it is asked, and applies an admission only with a permit.
 struct Slow {
+    /// Whether the user moves on as soon as an answer is settled.
+    moves_on: bool,
     store: MemoryStore,
     asked: mpsc::Sender<Asked>,
     permits: Arc<Semaphore>,
@@ -55,7 +58,15 @@ impl Store for Slow {
                 }
                 _ => {}
             }
-            self.store.apply(key, event, rules).await
+            let settled = self.moves_on && matches!(event, Event::Settle(_));
+            let applied = self.store.apply(key, event, rules).await;
+            if settled {
+                let advance =
+                    Advance { exchange: ExchangeId(7), generation: None, idempotency: None };
+                let advance = Event::Advance(advance);
+                self.store.apply(key, advance, rules).await.unwrap();
+            }
+            applied
         })
     }
 
@@ -95,7 +106,7 @@ async fn a_client_that_leaves_while_the_store_is_asked_leaves_nothing_under_way(
     let permits = Arc::new(Semaphore::new(0));
     let key = DigestKey::new([0; 32]);
     let store = MemoryStore::new(key, Arc::new(now), flights.clone(), 10);
-    let slow = Arc::new(Slow { store, asked, permits: Arc::clone(&permits) });
+    let slow = Arc::new(Slow { moves_on: false, store, asked, permits: Arc::clone(&permits) });
     let guard = control::start(policy, slow, flights, metrics).await.unwrap();
 
     let tracked =
@@ -130,5 +141,32 @@ async fn a_client_that_leaves_while_the_store_is_asked_leaves_nothing_under_way(
     assert_eq!((&*path, &headers["x-request-id"]), (rig::CHAT, &"second".parse().unwrap()));
     assert_eq!(within(told.recv()).await, Some(Asked::Admit));
     assert_eq!(within(told.recv()).await, Some(Asked::Close(Ending::Delivered)));
+    guard.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_overtaken_before_its_head_goes_is_refused() {
+    let upstream = Upstream::start().await;
+    let policy = policy(&upstream);
+    let metrics = Metrics::new(&policy.tools).unwrap();
+    let flights = Arc::new(Flights::default());
+    let (asked, _told) = mpsc::channel(8);
+    let permits = Arc::new(Semaphore::new(8));
+    let key = DigestKey::new([0; 32]);
+    let store = MemoryStore::new(key, Arc::new(now), flights.clone(), 10);
+    let slow = Arc::new(Slow { moves_on: true, store, asked, permits });
+    let guard = control::start(policy, slow, flights, metrics).await.unwrap();
+
+    let body = r#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
+    upstream.will(rig::json(body));
+    let refused = send(&client(), chat(&guard, &[("x-conversation-id", "c")], ask(false))).await;
+    assert_eq!(refused.status(), 422);
+    let said = text(refused).await;
+    assert!(said.contains("\"code\":\"stale_answer\""), "{said}");
+
+    // The nearest sound one: nobody tracks it, so nobody moves on.
+    upstream.will(rig::json(body));
+    let passed = send(&client(), chat(&guard, &[], ask(false))).await;
+    assert_eq!((passed.status().as_u16(), &*text(passed).await), (200, body));
     guard.shutdown().await;
 }

@@ -128,6 +128,27 @@ async fn collect(
 /// the last piece is taken only when nearly all of the body is on its way.
 const SLICE: usize = 64 << 10;
 
+/// Delivers a judged answer that goes down in one piece, before its head does: one that is no longer wanted by then is
+/// refused like any other. A longer one is delivered with its last piece ([`Delivery`]).
+///
+/// # Errors
+/// When it is no longer wanted.
+pub(super) async fn deliver(
+    settings: &Settings,
+    passage: &mut Passage,
+    whole: &Whole,
+) -> Result<(), Stopped> {
+    if whole.released.is_none() || whole.body.len() > SLICE {
+        return Ok(());
+    }
+    let unwanted = poll_fn(|cx| Poll::Ready(passage.poll_unwanted(cx, &settings.policy))).await;
+    if let Poll::Ready(code) = unwanted {
+        return Err(Stopped::unwanted(code));
+    }
+    passage.close(Ending::Delivered).await;
+    Ok(())
+}
+
 /// A whole body on its way down. Its exchange is delivered when its last bytes are handed over, and broken
 /// off when it is no longer wanted before.
 #[derive(Debug)]
