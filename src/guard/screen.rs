@@ -27,11 +27,10 @@ impl<'a> Payload<'a> {
     /// has there is [`Payload::Unreadable`].
     #[must_use]
     pub fn of(event: &'a Event, max_depth: usize) -> Self {
-        let data = event.data.as_deref();
-        if event.stray || (event.lines > 1 && hides_calls(data.unwrap_or_default(), max_depth)) {
+        if misleads(event, max_depth) {
             return Payload::Unreadable;
         }
-        Payload::read(data, event.is_error(), max_depth)
+        Payload::read(event.data.as_deref(), event.is_error(), max_depth)
     }
 
     /// Reads the joined data of an event; `error`: its event is named so.
@@ -66,6 +65,12 @@ impl<'a> Payload<'a> {
             Payload::Unreadable => true,
         }
     }
+}
+
+/// Whether a client that reads line by line would find another chunk in an event than the standard has there.
+pub(super) fn misleads(event: &Event, max_depth: usize) -> bool {
+    let data = event.data.as_deref().unwrap_or_default();
+    event.stray || (event.lines > 1 && hides_calls(data, max_depth))
 }
 
 /// Whether one of several lines of data, taken for itself, is a chunk with a piece of a call. Joined with the others it

@@ -13,7 +13,7 @@
 use super::assembly::{Assembly, End, Step};
 use super::fault::{Code, Fault};
 use super::proposal::Proposal;
-use super::screen::{Payload, has_calls};
+use super::screen::{Payload, has_calls, misleads};
 use crate::wire::sse::{Decoder, Event};
 use bytes::Bytes;
 
@@ -176,12 +176,11 @@ pub fn unfinished(left: Bytes) -> Option<Event> {
     Some(Event { wire: left, ..event })
 }
 
-/// Whether an unfinished event is a piece of JSON and no more. Behind a whole answer that is nothing to any client; of
-/// several lines, one may be a chunk for itself.
+/// Whether an unfinished event is a piece of JSON and no more. Behind a whole answer that is nothing to any client,
+/// unless one of its lines is a chunk for itself.
 #[must_use]
 pub fn is_scrap(event: &Event, max_depth: usize) -> bool {
-    let whole_lines = event.lines > 1 || event.stray;
-    !whole_lines && matches!(Payload::of(event, max_depth), Payload::Unreadable)
+    !misleads(event, max_depth) && matches!(Payload::of(event, max_depth), Payload::Unreadable)
 }
 
 #[cfg(test)]
@@ -242,12 +241,15 @@ mod tests {
         assert_eq!(heard(&scrap, 1 << 20).after, None);
         let call = format!("{}{CALL}", stream(&[TEXT, STOP, DONE]));
         assert!(heard(&call, 1 << 20).after.is_some());
-        for hidden in
-            [format!("{CALL}\ndata: {{\"id"), format!("\u{feff}{CALL}"), format!("{CALL} {{")]
-        {
-            let behind = format!("{}{hidden}", stream(&[TEXT, STOP, DONE]));
-            let found = heard(&behind, 1 << 20).after.is_some();
-            assert_eq!(found, !hidden.ends_with(" {"), "{hidden}");
+        for (scrap, holds_a_call) in [
+            (format!("{CALL}\ndata: {{\"id"), true),
+            (format!("\u{feff}{CALL}"), true),
+            (format!("{CALL} {{"), false),
+            ("data: {\ndata: \"id".to_owned(), false),
+            (format!("{TEXT}\ndata: {{\"id"), false),
+        ] {
+            let behind = format!("{}{scrap}", stream(&[TEXT, STOP, DONE]));
+            assert_eq!(heard(&behind, 1 << 20).after.is_some(), holds_a_call, "{scrap}");
         }
         let torn = format!("{}data: {{\"id", stream(&[TEXT]));
         assert!(matches!(heard(&torn, 1 << 20).ending, Ending::Stopped(_)));

@@ -32,7 +32,8 @@ pub(super) struct Whole {
     pub operations: Option<HeaderValue>,
 }
 
-/// Reads and judges a whole response.
+/// Reads and judges a whole response. One that goes down in one piece is delivered before its head does: what is no
+/// longer wanted by then is refused like anything else. A longer one is delivered with its last piece ([`Delivery`]).
 ///
 /// # Errors
 /// When it does not come, is refused, or is no longer wanted.
@@ -68,6 +69,9 @@ pub(super) async fn whole(
     journal.would_refuse(released.would_refuse().iter().copied());
     notes.extend(released.notes().iter().cloned());
     journal.judged();
+    if body.len() <= SLICE {
+        deliver(settings, passage).await?;
+    }
     Ok(Whole { body, released: Some(released), notes, operations })
 }
 
@@ -128,19 +132,11 @@ async fn collect(
 /// the last piece is taken only when nearly all of the body is on its way.
 const SLICE: usize = 64 << 10;
 
-/// Delivers a judged answer that goes down in one piece, before its head does: one that is no longer wanted by then is
-/// refused like any other. A longer one is delivered with its last piece ([`Delivery`]).
+/// Ends an exchange whose answer goes down now.
 ///
 /// # Errors
 /// When it is no longer wanted.
-pub(super) async fn deliver(
-    settings: &Settings,
-    passage: &mut Passage,
-    whole: &Whole,
-) -> Result<(), Stopped> {
-    if whole.released.is_none() || whole.body.len() > SLICE {
-        return Ok(());
-    }
+async fn deliver(settings: &Settings, passage: &mut Passage) -> Result<(), Stopped> {
     let unwanted = poll_fn(|cx| Poll::Ready(passage.poll_unwanted(cx, &settings.policy))).await;
     if let Poll::Ready(code) = unwanted {
         return Err(Stopped::unwanted(code));

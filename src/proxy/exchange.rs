@@ -305,14 +305,7 @@ async fn go_up(
         Framing::Json => {
             let whole =
                 answer::whole(gateway, settings, &cleared, &mut passage, &mut upcall, journal);
-            let delivered = match whole.await {
-                Ok(whole) => {
-                    let delivered = answer::deliver(settings, &mut passage, &whole).await;
-                    delivered.map(|()| whole)
-                }
-                Err(stopped) => Err(stopped),
-            };
-            match delivered {
+            match whole.await {
                 Ok(mut whole) => {
                     let mut notes = notes;
                     notes.append(&mut whole.notes);

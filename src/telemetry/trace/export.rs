@@ -118,12 +118,14 @@ impl Batches {
         end: CancellationToken,
     ) {
         loop {
-            let any = tokio::select! {
+            // What comes while these are sent waits for its own time.
+            let mut due = tokio::select! {
                 () = end.cancelled() => break,
-                () = self.tray.full.notified() => false,
-                () = tokio::time::sleep(EVERY) => true,
+                () = self.tray.full.notified() => 0,
+                () = tokio::time::sleep(EVERY) => self.tray.batches.lock().len(),
             };
-            while let Some(batch) = self.tray.take(any) {
+            while let Some(batch) = self.tray.take(due > 0) {
+                due = due.saturating_sub(1);
                 let body = encode(batch.spans);
                 let sent = post(body.clone()).await || {
                     tokio::select! {
